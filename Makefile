@@ -1,0 +1,43 @@
+# Two commands need nothing but Python (3.11 or 3.12) and make: `make demo` and `make test`.
+# Both set up a virtual environment in .venv first and reuse it while it is up to date.
+
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test format bench clean
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help:  ## show this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 10
+
+.venv/ready: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "Python 3.11 or newer is needed; choose one with: make PYTHON=python3.12 ..."; exit 1; }
+	@echo "Installing into .venv (a few minutes the first time) ..."
+	$(PYTHON) -m venv --clear .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+demo: .venv/ready  ## the paper's two toy experiments as pictures, in figures/
+	$(BIN)/dcgraph figure saturation
+	$(BIN)/dcgraph figure simplex
+
+# The compiled tests run in a session of their own: torch.compile cannot trace through the
+# run-time shape checks that the other tests switch on.
+test: .venv/ready  ## format, lint, types, tests, doctests
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/pytest tests --ignore tests/compiled
+	$(BIN)/pytest tests/compiled src --doctest-modules
+
+format: .venv/ready  ## format the code and mend what the linter can
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: .venv/ready  ## speed against torch's own, as ratios from one run
+	$(BIN)/python benchmarks/relaxation.py
+
+clean:  ## remove the virtual environment, caches and figures
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis figures

@@ -1,0 +1,48 @@
+"""dcgraph: networks with discrete steps in a row, made to train."""
+
+from . import estimators
+from .checks import debug
+from .dials import Dials
+from .functional import (
+    argmax,
+    drop_residual,
+    entropy,
+    gumbel,
+    gumbel_softmax,
+    one_hot,
+    sample,
+    straight_through,
+)
+from .nodes import Categorical, Discrete, DropRes, nodes
+from .observe import watch
+from .probing import probe
+from .schedules import constant, exponential, linear, piecewise, temp_match
+from .tracing import trace
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Categorical",
+    "Dials",
+    "Discrete",
+    "DropRes",
+    "argmax",
+    "constant",
+    "debug",
+    "drop_residual",
+    "entropy",
+    "estimators",
+    "exponential",
+    "gumbel",
+    "gumbel_softmax",
+    "linear",
+    "nodes",
+    "one_hot",
+    "piecewise",
+    "probe",
+    "sample",
+    "straight_through",
+    "temp_match",
+    "trace",
+    "watch",
+]

@@ -1,0 +1,356 @@
+"""The discrete nodes of a computation graph: Categorical, Discrete and the DropRes around them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import ClassVar, Literal, Self, get_args
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from .checks import check_choice
+from .estimators import get_estimator
+from .functional import Gate, Noise, drop_residual, one_hot, sample
+from .observe import Event, is_observed, tell
+
+Decode = Literal["argmax", "sample"]
+"""How a node chooses in eval mode."""
+
+Residual = Literal["drop", "always", "weighted", "none"]
+"""What a Discrete node adds to its output in training mode."""
+
+Codebook = Literal["tied", "separate", "given"]
+"""Where a Discrete node has its codebook from."""
+
+
+class Dialled(nn.Module):
+    """A module with dials: scalar float32 buffers, 1 until :class:`dcgraph.Dials` moves them.
+
+    As buffers they follow the module to its device, a compiled step or a captured CUDA graph sees
+    them change, and stacking models stacks them. They are not part of the state dict: what they
+    are worth is a matter of the schedule, which ``Dials.state_dict`` saves.
+    """
+
+    dial_names: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name in self.dial_names:
+            self.register_buffer(name, torch.tensor(1.0), persistent=False)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        # model.half() must not round the dials: follow to the device, keep the dtype.
+        before = {name: self._buffers[name] for name in self.dial_names}
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        for name, dial in before.items():
+            moved = self._buffers[name]
+            if dial is not None and moved is not None and moved.dtype != dial.dtype:
+                self._buffers[name] = dial.to(moved.device)
+        return self
+
+
+class Categorical(Dialled):
+    r"""A categorical choice: logits [..., K] in, (relaxed or hard) one-hot rows [..., K] out.
+
+    In training mode :math:`z = \mathrm{softmax}((\theta + \beta G)/\tau)`, or what ``estimator``
+    makes of it. In eval mode exact one-hot rows: the argmax of theta, or with ``decode="sample"``
+    a draw of softmax(theta), whatever beta was used in training.
+
+    Args:
+        estimator: a name in ``dcgraph.estimators.ESTIMATORS``.
+        decode: "argmax" or "sample", the choice in eval mode; may be set later.
+        noise: "gumbel", or "reversed" for the noise of the code released with the paper.
+
+    >>> import dcgraph as dc
+    >>> dc.Categorical().eval()(torch.tensor([[0.1, 2.0, 0.3]]))
+    tensor([[0., 1., 0.]])
+    """
+
+    dial_names = ("tau", "beta")
+    tau: Tensor
+    beta: Tensor
+
+    def __init__(
+        self,
+        *,
+        estimator: str = "gumbel_softmax",
+        decode: Decode = "argmax",
+        noise: Literal["gumbel", "reversed"] = "gumbel",
+    ) -> None:
+        super().__init__()
+        check_choice("noise", noise, ("gumbel", "reversed"))
+        get_estimator(estimator)
+        self.estimator = estimator
+        self.decode = decode
+        self.noise: Literal["gumbel", "reversed"] = noise
+
+    def forward(
+        self,
+        logits: Float[Tensor, "*batch categories"],
+        *,
+        mask: Bool[Tensor, "..."] | None = None,
+        noise: Noise | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Float[Tensor, "*batch categories"]:
+        relaxed, index = self.decide(logits, mask=mask, noise=noise, generator=generator)
+        if is_observed():
+            tell(Event(self, logits, logits, relaxed, index, mask))
+        if relaxed is not None:
+            return relaxed
+        assert index is not None
+        return one_hot(index, logits.shape[-1], logits.dtype)
+
+    def decide(
+        self,
+        logits: Float[Tensor, "*batch categories"],
+        *,
+        mask: Bool[Tensor, "..."] | None = None,
+        noise: Noise | None = None,
+        generator: torch.Generator | None = None,
+    ) -> tuple[Float[Tensor, "*batch categories"] | None, Int[Tensor, "*batch"] | None]:
+        """Relaxed rows in training mode, or indices in eval mode; the other one is None."""
+        noise = self.noise if noise is None else noise
+        if self.training:
+            relax = get_estimator(self.estimator)
+            z = relax(
+                logits, tau=self.tau, beta=self.beta, mask=mask, noise=noise, generator=generator
+            )
+            return z, None
+        check_choice("decode", self.decode, get_args(Decode))
+        if self.decode == "argmax":
+            return None, sample(logits, beta=0.0, mask=mask)
+        return None, sample(logits, mask=mask, noise=noise, generator=generator)
+
+    def extra_repr(self) -> str:
+        return f"estimator={self.estimator!r}, decode={self.decode!r}"
+
+
+class DropRes(Dialled):
+    r"""The residual connection around a discrete step; gone in eval mode, whatever the mode.
+
+    Args:
+        mode: "drop" adds the residual u with probability 1 - alpha (the paper's DropRes). The two
+            that the paper rejects are there for comparison: "always", v = h + u, and "weighted",
+            v = (1 - alpha) u + alpha h.
+        gate: what shares one draw of "drop", see :func:`dcgraph.drop_residual`.
+    """
+
+    dial_names = ("alpha",)
+    alpha: Tensor
+
+    def __init__(
+        self, mode: Literal["drop", "always", "weighted"] = "drop", gate: Gate = "call"
+    ) -> None:
+        super().__init__()
+        check_choice("mode", mode, ("drop", "always", "weighted"))
+        check_choice("gate", gate, get_args(Gate))
+        self.mode = mode
+        self.gate: Gate = gate
+
+    def forward(
+        self,
+        value: Float[Tensor, "*shape"],
+        residual: Float[Tensor, "*shape"],
+        *,
+        generator: torch.Generator | None = None,
+    ) -> Float[Tensor, "*shape"]:
+        if not self.training:
+            return value
+        if self.mode == "always":
+            return value + residual
+        if self.mode == "weighted":
+            return torch.lerp(residual, value, self.alpha.to(value.dtype))
+        return drop_residual(value, residual, self.alpha, gate=self.gate, generator=generator)
+
+    def extra_repr(self) -> str:
+        return f"mode={self.mode!r}, gate={self.gate!r}"
+
+
+class Discrete(nn.Module):
+    r"""The paper's discrete-continuous component f: a vector in, a codebook row (or a mixture) out.
+
+    .. math::
+        \theta = g(u), \qquad z \sim p(z; \theta), \qquad v = h(z) = z^\top W', \qquad
+        v \leftarrow v + b\,u, \; b \sim \mathrm{Bernoulli}(1 - \alpha)
+
+    In training mode z is relaxed and the residual is added with probability 1 - alpha; in eval mode
+    v is exactly one row of the codebook. Until :class:`dcgraph.Dials` is attached, tau, beta and
+    alpha are 1: plain Gumbel-softmax.
+
+    Args:
+        dim: width of the input u.
+        categories: number K of categories.
+        g: a module from u [..., dim] to logits [..., K]. Without it the logits are products of u
+            with the codebook rows ("tied", "given") or a linear layer ("separate").
+        codebook: "tied" uses one matrix for logits and output, as the paper's MNIST model;
+            "separate" has a matrix for the output alone; "given" has none and is handed one at each
+            call. The default is "tied", or "separate" if ``g`` is given.
+        width: width of the output, ``dim`` if not said.
+        residual: "drop" (the paper's DropRes), "always", "weighted" (see :class:`DropRes`) or
+            "none".
+        gate: what shares one draw of the DropRes gate, see :func:`dcgraph.drop_residual`.
+        estimator, decode, noise: see :class:`Categorical`.
+
+    >>> import dcgraph as dc
+    >>> node = dc.Discrete(dim=4, categories=3).eval()
+    >>> v = node(torch.randn(2, 4))
+    >>> all(any(torch.equal(row, code) for code in node.codebook) for row in v)
+    True
+    """
+
+    codebook: nn.Parameter | None
+
+    def __init__(
+        self,
+        dim: int,
+        categories: int,
+        *,
+        g: nn.Module | None = None,
+        codebook: Codebook | None = None,
+        width: int | None = None,
+        residual: Residual = "drop",
+        gate: Gate = "call",
+        estimator: str = "gumbel_softmax",
+        decode: Decode = "argmax",
+        noise: Literal["gumbel", "reversed"] = "gumbel",
+    ) -> None:
+        super().__init__()
+        for argument, size in (("dim", dim), ("categories", categories), ("width", width)):
+            if size is not None and size < 1:
+                raise ValueError(f"{argument}={size}, but a size is at least 1.")
+        check_choice("residual", residual, get_args(Residual))
+        codebook = codebook or ("tied" if g is None else "separate")
+        check_choice("codebook", codebook, get_args(Codebook))
+        if codebook == "tied" and g is not None:
+            raise ValueError('codebook="tied" makes the logits itself; leave out g, or codebook.')
+        if g is None and codebook != "separate" and width not in (None, dim):
+            raise ValueError(
+                f"width={width} differs from dim={dim}, but products with a {codebook} codebook "
+                'need them equal; pass g=, or codebook="separate".'
+            )
+        self.dim, self.categories, self.width = dim, categories, width or dim
+        self.g = nn.Linear(dim, categories) if g is None and codebook == "separate" else g
+        if codebook == "given":
+            self.register_parameter("codebook", None)
+        else:
+            self.codebook = nn.Parameter(torch.empty(categories, self.width))
+            nn.init.normal_(self.codebook)
+        self.categorical = Categorical(estimator=estimator, decode=decode, noise=noise)
+        self.dropres = None if residual == "none" else DropRes(residual, gate)
+
+    @property
+    def tau(self) -> Tensor:
+        return self.categorical.tau
+
+    @property
+    def beta(self) -> Tensor:
+        return self.categorical.beta
+
+    @property
+    def alpha(self) -> Tensor | None:
+        return None if self.dropres is None else self.dropres.alpha
+
+    def logits(
+        self,
+        u: Float[Tensor, "*batch dim"],
+        codebook: Float[Tensor, "categories width"] | None = None,
+    ) -> Float[Tensor, "*batch categories"]:
+        """theta = g(u); also the classifier of a model whose answers are the node's categories."""
+        if u.shape[-1] != self.dim:
+            raise ValueError(
+                f"the input has width {u.shape[-1]}, but the node was built with dim={self.dim}."
+            )
+        if self.g is None:
+            return F.linear(u, self._rows(codebook))
+        theta: Tensor = self.g(u)
+        if theta.shape != (*u.shape[:-1], self.categories):
+            raise ValueError(
+                f"g made logits of shape {tuple(theta.shape)} from an input of shape "
+                f"{tuple(u.shape)}; the node needs {(*u.shape[:-1], self.categories)}."
+            )
+        return theta
+
+    def forward(
+        self,
+        u: Float[Tensor, "*batch dim"],
+        residual: Float[Tensor, "*batch width"] | None = None,
+        codebook: Float[Tensor, "categories width"] | None = None,
+        *,
+        mask: Bool[Tensor, "..."] | None = None,
+        noise: Noise | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Float[Tensor, "*batch width"]:
+        """v = f(u).
+
+        Args:
+            u: the input.
+            residual: what DropRes adds instead of u, of the output's width.
+            codebook: rows to use in this call instead of the node's own.
+            mask: True where a category may be chosen, broadcast against the logits.
+            noise: Gumbel noise of scale 1 to replay, of the shape of the logits.
+            generator: where noise and gate are drawn from; None is torch's global generator.
+        """
+        rows = self._rows(codebook)
+        theta = self.logits(u, codebook)
+        relaxed, index = self.categorical.decide(theta, mask=mask, noise=noise, generator=generator)
+        if is_observed():
+            tell(Event(self, u, theta, relaxed, index, mask))
+        if index is not None:
+            return F.embedding(index.clamp(min=0), rows).masked_fill(index.unsqueeze(-1) < 0, 0.0)
+        assert relaxed is not None
+        v = relaxed @ rows.to(relaxed.dtype)
+        if self.dropres is None:
+            return v
+        bypass = self._bypass(u, residual).to(v.dtype)
+        mixed: Tensor = self.dropres(v, bypass, generator=generator)
+        return mixed
+
+    def _rows(self, codebook: Tensor | None) -> Tensor:
+        rows = self.codebook if codebook is None else codebook
+        if rows is None:
+            raise ValueError(
+                'the node has codebook="given", but none was given; call it as node(u, codebook=C).'
+            )
+        if rows.shape != (self.categories, self.width):
+            raise ValueError(
+                f"codebook has shape {tuple(rows.shape)}, but the node was built for "
+                f"(categories, width) = {(self.categories, self.width)}."
+            )
+        return rows
+
+    def _bypass(self, u: Tensor, residual: Tensor | None) -> Tensor:
+        bypass = u if residual is None else residual
+        if bypass.shape != (*u.shape[:-1], self.width):
+            raise ValueError(
+                f"the residual has shape {tuple(bypass.shape)}, but the output "
+                f"{(*u.shape[:-1], self.width)}; pass residual= of the output's shape, or build "
+                'the node with residual="none".'
+            )
+        return bypass
+
+    def extra_repr(self) -> str:
+        kind = "given" if self.codebook is None else "tied" if self.g is None else "separate"
+        width = "" if self.width == self.dim else f", width={self.width}"
+        return f"{self.dim}, {self.categories}, codebook={kind!r}{width}"
+
+
+def nodes(model: nn.Module) -> Iterator[tuple[str, Categorical | Discrete]]:
+    """The discrete nodes of a model with their names; the parts of a Discrete are not listed.
+
+    >>> import dcgraph as dc
+    >>> [name for name, node in dc.nodes(torch.nn.Sequential(dc.Discrete(4, 3), dc.Categorical()))]
+    ['0', '1']
+    """
+    inner = {id(m.categorical) for m in model.modules() if isinstance(m, Discrete)}
+    for name, module in model.named_modules():
+        if isinstance(module, Discrete) or (
+            isinstance(module, Categorical) and id(module) not in inner
+        ):
+            yield name.removeprefix("_orig_mod.") or type(module).__name__, module
+
+
+def dialled(model: nn.Module) -> list[Dialled]:
+    """Every module of a model that has dials."""
+    return [module for module in model.modules() if isinstance(module, Dialled)]

@@ -1,0 +1,64 @@
+"""How the nodes tell an observer (a probe or a trace) what passes through them.
+
+Outside of a probe or trace nothing happens, and nothing at all in compiled code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Event:
+    """One call of a node, or one watched tensor: what went in and what was decided."""
+
+    source: nn.Module | str
+    input: Tensor
+    logits: Tensor | None = None
+    relaxed: Tensor | None = None  # z in training, None where the choice was hard
+    index: Tensor | None = None  # the hard choice, None where it was relaxed
+    mask: Tensor | None = None
+
+    def chosen(self) -> Tensor:
+        """The category each row chose, relaxed rows by their largest entry."""
+        if self.index is not None:
+            return self.index
+        assert self.relaxed is not None
+        return self.relaxed.detach().argmax(-1)
+
+
+_observers: list[Callable[[Event], None]] = []
+
+
+@contextmanager
+def observing(observer: Callable[[Event], None]) -> Iterator[None]:
+    _observers.append(observer)
+    try:
+        yield
+    finally:
+        _observers.remove(observer)
+
+
+def tell(event: Event) -> None:
+    for observer in _observers:
+        observer(event)
+
+
+def is_observed() -> bool:
+    return not torch.compiler.is_compiling() and bool(_observers)
+
+
+def watch(name: str, tensor: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """Give a tensor a row of its own in :func:`dcgraph.probe`; returns it unchanged.
+
+    Put it around any tensor inside a model: ``x = dc.watch("embedding", self.embed(tokens))``.
+    """
+    if is_observed():
+        tell(Event(name, tensor))
+    return tensor

@@ -1,0 +1,229 @@
+"""Probe: where in a chain of nodes the gradient dies, and which categories the nodes use."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .functional import entropy
+from .nodes import nodes
+from .observe import Event, observing
+
+SATURATED = 0.99
+"""A relaxed row whose largest entry is above this passes hardly any gradient to its logits."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What the probe read at one call of a node, or at one watched tensor.
+
+    Gradients are mean absolute values over all entries, None where no gradient arrives. What a
+    watched tensor does not have is None.
+    """
+
+    name: str
+    call: int
+    gradient: float | None  # at the input u (for a Categorical, and a watched tensor, at itself)
+    logit_gradient: float | None = None
+    entropy: float | None = None  # of softmax(theta), in nats, mean over rows
+    largest: float | None = None  # largest probability of softmax(theta), mean over rows
+    categories: int | None = None
+    used: int | None = None  # categories that are the argmax of softmax(theta) in some row
+    dead: int | None = None  # the others
+    saturated: float | None = None  # share of relaxed rows with an entry above SATURATED
+    gap: float | None = None  # distance of relaxed and hard rows, see probe
+
+
+@dataclass(frozen=True)
+class Report:
+    """All readings in call order, with the loss in training mode and in hard mode."""
+
+    loss: float
+    hard_loss: float
+    readings: tuple[Reading, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers, ready for JSON."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        rows = [_COLUMNS, *map(self._cells, self.readings)]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = [
+            "  ".join(
+                cell.ljust(width) if column == 0 else cell.rjust(width)
+                for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+            ).rstrip()
+            for row in rows
+        ]
+        return "\n".join([*lines, f"loss {self.loss:.4g} relaxed, {self.hard_loss:.4g} hard"])
+
+    def _cells(self, reading: Reading) -> tuple[str, ...]:
+        last = next((r.gradient for r in reversed(self.readings) if r.categories), None)
+        ratio = reading.gradient / last if reading.gradient is not None and last else None
+        of = f"/{reading.categories}" if reading.categories else ""
+        return (
+            reading.name,
+            str(reading.call),
+            _number(reading.gradient, ".2e"),
+            _number(ratio, ".2g"),
+            _number(reading.logit_gradient, ".2e"),
+            _number(reading.entropy, ".2f"),
+            _number(reading.largest, ".2f"),
+            _number(reading.used, "d") + of,
+            _number(reading.dead, "d"),
+            _number(reading.saturated, ".0%"),
+            _number(reading.gap, ".2f"),
+        )
+
+
+_COLUMNS: tuple[str, ...] = (
+    *("node", "call", "|grad u|", "vs last", "|grad theta|", "entropy", "largest p"),
+    *("used", "dead", "saturated", "soft-hard gap"),
+)
+
+
+def _number(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)
+
+
+def probe(model: nn.Module, closure: Callable[[], Tensor]) -> Report:
+    """Look inside the chain: run ``closure`` in training mode and in hard mode, and report.
+
+    One row per call of a node, in call order (a node called k times gives k rows), and one for
+    each tensor passed through :func:`dcgraph.watch`. The ``soft-hard gap`` is the mean distance
+    between the relaxed row z of the training run and the one-hot row of the hard run, half the sum
+    of |differences|: 0 when the discrete model does what the relaxed one does, 1 when it always
+    chooses otherwise.
+
+    Parameters, their gradients, buffers, train/eval modes and torch's random state are as before
+    afterwards.
+
+    Args:
+        model: a model with discrete nodes.
+        closure: computes the loss, a scalar, from the model: ``lambda: loss(model(x), y)``.
+
+    >>> import dcgraph as dc
+    >>> node = dc.Discrete(4, 3)
+    >>> report = dc.probe(node, lambda: node(torch.ones(2, 4)).square().sum())
+    >>> [(row.name, row.call, row.categories) for row in report.readings]
+    [('Discrete', 0, 3)]
+    """
+    names = {id(node): name for name, node in nodes(model)}
+    if not names:
+        raise ValueError(f"{type(model).__name__} has no discrete nodes to probe.")
+    with _restored(model):
+        hard_loss, hard = _run(model, closure, names, training=False)
+        with torch.enable_grad():
+            loss, soft = _run(model, closure, names, training=True)
+            gradients = _gradients(loss, soft)
+    calls: Counter[str] = Counter()
+    readings = []
+    for position, event in enumerate(soft):
+        name = names.get(id(event.source), event.source)
+        assert isinstance(name, str)
+        same = hard[position] if len(hard) == len(soft) else None
+        readings.append(_reading(name, calls[name], event, same, gradients))
+        calls[name] += 1
+    return Report(loss.item(), hard_loss.item(), tuple(readings))
+
+
+@contextmanager
+def _restored(model: nn.Module) -> Iterator[None]:
+    """Put modes, buffers (a BatchNorm's statistics, say) and random states back afterwards."""
+    modes = [(module, module.training) for module in model.modules()]
+    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    devices = {p.device for p in (*model.parameters(), *model.buffers()) if p.is_cuda}
+    try:
+        with torch.random.fork_rng(devices=[device.index for device in devices]):
+            yield
+    finally:
+        for module, training in modes:
+            module.training = training
+        with torch.no_grad():
+            for buffer, value in buffers:
+                buffer.copy_(value)
+
+
+def _run(
+    model: nn.Module, closure: Callable[[], Tensor], names: dict[int, str], *, training: bool
+) -> tuple[Tensor, list[Event]]:
+    events: list[Event] = []
+
+    def record(event: Event) -> None:
+        if isinstance(event.source, str) or id(event.source) in names:
+            events.append(event)
+
+    model.train(training)
+    with torch.random.fork_rng(devices=[]), observing(record):
+        loss = closure()
+    if not isinstance(loss, Tensor) or loss.numel() != 1:
+        raise ValueError(
+            f"the closure returned {_describe(loss)}; it must return the loss, a scalar tensor."
+        )
+    if not any(event.logits is not None for event in events):
+        raise ValueError(
+            "the closure called no node of the model; call the model inside it, "
+            "and probe a compiled model before torch.compile."
+        )
+    return loss.squeeze(), events
+
+
+def _describe(value: object) -> str:
+    return f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else repr(value)
+
+
+def _gradients(loss: Tensor, events: list[Event]) -> dict[int, float | None]:
+    """Mean absolute gradient of each tensor of the events, by id; .grad fields stay untouched."""
+    tensors = {
+        id(t): t
+        for event in events
+        for t in (event.input, event.logits)
+        if t is not None and t.requires_grad
+    }
+    if not loss.requires_grad or not tensors:
+        return {}
+    found = torch.autograd.grad(loss, list(tensors.values()), allow_unused=True)
+    return {
+        key: None if gradient is None else gradient.abs().mean().item()
+        for key, gradient in zip(tensors, found, strict=True)
+    }
+
+
+def _reading(
+    name: str, call: int, event: Event, hard: Event | None, gradients: dict[int, float | None]
+) -> Reading:
+    at_input = gradients.get(id(event.input))
+    if event.logits is None:
+        return Reading(name, call, at_input)
+    assert event.relaxed is not None
+    theta, z = event.logits.detach().float(), event.relaxed.detach().float()
+    if event.mask is not None:
+        theta = theta.masked_fill(~event.mask, -math.inf)
+    p = theta.softmax(-1)
+    categories = theta.shape[-1]
+    used = len(set(p.argmax(-1).flatten().tolist()))
+    gap = None
+    if hard is not None and hard.index is not None and hard.index.shape == z.shape[:-1]:
+        agreed = z.gather(-1, hard.index.clamp(min=0).unsqueeze(-1))
+        gap = 1 - agreed.mean().item()  # half of sum |z - one_hot| is 1 - z[index]
+    return Reading(
+        name,
+        call,
+        at_input,
+        gradients.get(id(event.logits)),
+        entropy(theta).mean().item(),
+        p.amax(-1).mean().item(),
+        categories,
+        used,
+        categories - used,
+        (z.amax(-1) > SATURATED).float().mean().item(),
+        gap,
+    )
