@@ -29,7 +29,7 @@ test: .venv/ready  ## format, lint, types, tests, doctests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/pytest tests --ignore tests/compiled
+	$(BIN)/pytest tests --ignore tests/compiled --jaxtyping-packages dcgraph,beartype.beartype
 	$(BIN)/pytest tests/compiled src --doctest-modules
 
 format: .venv/ready  ## format the code and mend what the linter can

@@ -45,7 +45,7 @@ def read(value: Tensor) -> float | None:
     if value.is_cuda and (not _reads_cuda or torch.cuda.is_current_stream_capturing()):
         return None
     try:
-        return value.item()
+        return float(value)
     except RuntimeError:  # vmap and fake tensors have no values; torch offers no public way to ask
         return None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import nn
@@ -72,7 +72,7 @@ class Dials:
                 raise ValueError(f"the schedule at t={self.moves} gives {error}") from None
         return current
 
-    def attach(self, model: nn.Module) -> Self:
+    def attach(self, model: nn.Module) -> Dials:
         """Set the dials of all nodes in ``model``, now and at every move; returns the dials.
 
         A model that was copied or loaded afresh is another model: attach it as well.

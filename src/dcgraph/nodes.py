@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import ClassVar, Literal, Self, get_args
+from typing import ClassVar, Literal, get_args
 
 import torch
 import torch.nn.functional as F
@@ -40,7 +40,7 @@ class Dialled(nn.Module):
         for name in self.dial_names:
             self.register_buffer(name, torch.tensor(1.0), persistent=False)
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Dialled:
         # model.half() must not round the dials: follow to the device, keep the dtype.
         before = {name: self._buffers[name] for name in self.dial_names}
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
@@ -200,7 +200,7 @@ class Discrete(nn.Module):
     True
     """
 
-    codebook: nn.Parameter | None
+    codebook: nn.Parameter  # None for codebook="given", whose rows come with each call
 
     def __init__(
         self,
@@ -223,6 +223,7 @@ class Discrete(nn.Module):
         check_choice("residual", residual, get_args(Residual))
         codebook = codebook or ("tied" if g is None else "separate")
         check_choice("codebook", codebook, get_args(Codebook))
+        self.source = codebook
         if codebook == "tied" and g is not None:
             raise ValueError('codebook="tied" makes the logits itself; leave out g, or codebook.')
         if g is None and codebook != "separate" and width not in (None, dim):
@@ -308,7 +309,7 @@ class Discrete(nn.Module):
         return mixed
 
     def _rows(self, codebook: Tensor | None) -> Tensor:
-        rows = self.codebook if codebook is None else codebook
+        rows = self._parameters["codebook"] if codebook is None else codebook
         if rows is None:
             raise ValueError(
                 'the node has codebook="given", but none was given; call it as node(u, codebook=C).'
@@ -331,9 +332,8 @@ class Discrete(nn.Module):
         return bypass
 
     def extra_repr(self) -> str:
-        kind = "given" if self.codebook is None else "tied" if self.g is None else "separate"
         width = "" if self.width == self.dim else f", width={self.width}"
-        return f"{self.dim}, {self.categories}, codebook={kind!r}{width}"
+        return f"{self.dim}, {self.categories}, codebook={self.source!r}{width}"
 
 
 def nodes(model: nn.Module) -> Iterator[tuple[str, Categorical | Discrete]]:

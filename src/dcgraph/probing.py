@@ -90,7 +90,7 @@ _COLUMNS: tuple[str, ...] = (
 )
 
 
-def _number(value: float | None, form: str) -> str:
+def _number(value: float | int | None, form: str) -> str:
     return "-" if value is None else format(value, form)
 
 

@@ -7,7 +7,7 @@ have one signature, :class:`Estimator`; a new one is a function and an entry in 
 from __future__ import annotations
 
 from functools import partial
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ from ..functional import Noise, gumbel_softmax
 from .straight_through import straight_through_softmax
 
 
+@runtime_checkable
 class Estimator(Protocol):
     """logits [..., K] -> z [..., K], see :func:`dcgraph.gumbel_softmax` for the arguments."""
 

@@ -1,0 +1,131 @@
+"""torch.compile(fullgraph=True) of the functions, the nodes and a population.
+
+These run in a session of their own, without the run-time shape checks of the other tests.
+"""
+
+from __future__ import annotations
+
+import copy
+import shutil
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.func import functional_call, stack_module_state, vmap
+
+import dcgraph as dc
+from models import Adder
+from statistics_of_fit import chi_square_p, kolmogorov_p
+
+pytestmark = [
+    pytest.mark.skipif(
+        not any(map(shutil.which, ("c++", "g++", "clang++"))),
+        reason="torch.compile needs a C++ compiler",
+    ),
+    # torch's own: the compiler warns about its internals.
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:torch", "ignore::UserWarning:torch"),
+]
+
+
+def test_relaxation_equals_eager_given_the_noise() -> None:
+    theta = torch.randn(6, 9, requires_grad=True)
+    noise, tau, beta = dc.gumbel([6, 9]), torch.tensor(2.0), torch.tensor(0.7)
+
+    def relaxed(theta: Tensor) -> Tensor:
+        return dc.gumbel_softmax(theta, tau, beta=beta, noise=noise)
+
+    compiled = torch.compile(relaxed, fullgraph=True)
+    torch.testing.assert_close(compiled(theta), relaxed(theta))
+    weights = torch.randn(6, 9)
+    gradients = [
+        torch.autograd.grad((f(theta) * weights).sum(), theta) for f in (compiled, relaxed)
+    ]
+    torch.testing.assert_close(*gradients)
+
+
+def test_compiled_noise_is_gumbel_with_a_fine_tail() -> None:
+    torch.manual_seed(0)
+    draw = torch.compile(lambda: dc.gumbel([2_000_000]), fullgraph=True)
+    noise = draw()
+    assert noise.isfinite().all()
+    assert kolmogorov_p(torch.exp(-torch.exp(-noise[:100_000].double()))) > 1e-4
+    assert len(noise.topk(2000).values.unique()) > 1980
+
+
+def test_no_ties_among_ten_million_categories_compiled() -> None:
+    torch.manual_seed(1)
+    draw = torch.compile(lambda: dc.gumbel([10_000_000]), fullgraph=True)
+    for _ in range(8):
+        noise = draw()
+        assert (noise == noise.max()).sum() == 1
+
+
+def test_compiled_samples_follow_softmax_of_theta_over_beta() -> None:
+    torch.manual_seed(2)
+    theta = torch.tensor([1.0, -0.5, 0.3, 2.0])
+    draw = torch.compile(lambda t: dc.sample(t, beta=2.0), fullgraph=True)
+    counts = draw(theta.expand(200_000, -1)).bincount(minlength=4)
+    assert chi_square_p(counts, (theta / 2.0).softmax(-1)) > 1e-4
+
+
+def test_empty_row_gives_zeros() -> None:
+    theta = torch.randn(3, 4)
+    mask = torch.tensor([[True], [False], [True]]).expand(3, 4)
+    z = torch.compile(lambda t, m: dc.gumbel_softmax(t, mask=m), fullgraph=True)(theta, mask)
+    assert (z[1] == 0).all()
+    torch.testing.assert_close(z.sum(-1), torch.tensor([1.0, 0.0, 1.0]))
+    index = torch.compile(lambda t, m: dc.sample(t, mask=m), fullgraph=True)(theta, mask)
+    assert index[1] == -1
+
+
+@pytest.mark.parametrize("estimator", sorted(dc.estimators.ESTIMATORS))
+def test_node_compiles_and_sees_its_dials_change(estimator: str) -> None:
+    model = dc.Discrete(6, 4, estimator=estimator)
+    compiled = torch.compile(model, fullgraph=True)
+    dials = dc.Dials(tau=2.0, beta=0.0, alpha=dc.linear(1.0)).attach(model)
+    u = torch.randn(5, 6)
+    with_residual = compiled(u)
+    dials.step()
+    torch.testing.assert_close(with_residual - compiled(u), u)
+    model.eval()
+    torch.testing.assert_close(compiled(u), model(u))
+
+
+def test_training_step_compiles_once_while_the_dials_move() -> None:
+    torch.manual_seed(0)
+    model = Adder()
+    dials = dc.Dials(tau=4.0, beta=dc.temp_match(4.0, 0.1), alpha=dc.linear(0.1)).attach(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    a, b, target = torch.randn(9, 6), torch.randn(9, 6), torch.arange(9) % 5
+    compiles = torch._dynamo.testing.CompileCounterWithBackend("inductor")
+    step = torch.compile(
+        lambda: F.cross_entropy(model(a, b), target), fullgraph=True, backend=compiles
+    )
+    losses = []
+    for _ in range(20):
+        loss = step()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        dials.step()
+        losses.append(loss.item())
+    assert compiles.frame_count == 1
+    assert losses[-1] < losses[0]
+
+
+def test_population_compiles() -> None:
+    models = [Adder() for _ in range(3)]
+    for model, tau in zip(models, (1.0, 4.0, 8.0), strict=True):
+        dc.Dials(tau=tau, beta=0.0, alpha=1.0).attach(model)
+    parameters, buffers = stack_module_state(list(models))
+    base = copy.deepcopy(models[0]).to("meta")
+    a, b = torch.randn(7, 6), torch.randn(7, 6)
+
+    def one(p: dict[str, Tensor], d: dict[str, Tensor]) -> Tensor:
+        result: Tensor = functional_call(base, (p, d), (a, b))
+        return result
+
+    mapped = torch.compile(vmap(one, randomness="different"), fullgraph=True)(parameters, buffers)
+    for i, model in enumerate(models):
+        torch.testing.assert_close(mapped[i], model(a, b))

@@ -1,0 +1,147 @@
+"""Schedules, dials, and that a run can be cut and resumed."""
+
+from __future__ import annotations
+
+import copy
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import dcgraph as dc
+from models import Adder
+
+
+def test_schedules_are_the_papers() -> None:
+    for t in (0, 1, 7, 240, 5000):
+        assert dc.temp_match(8.0, 0.008)(t) == pytest.approx(8.0 * (1 - math.exp(-0.008 * t)))
+        assert dc.linear(0.002)(t) == min(1.0, 0.002 * t)
+        assert dc.exponential(8.0, 0.008, 1.0)(t) == max(1.0, 8.0 * math.exp(-0.008 * t))
+        assert dc.constant(3.0)(t) == 3.0
+    assert dc.temp_match(8.0, 0.008)(0) == 0.0
+
+
+def test_piecewise() -> None:
+    value = dc.piecewise([(2, 1.0), (4, 3.0), (4, 10.0), (6, 10.0)])
+    assert [value(t) for t in range(8)] == [1.0, 1.0, 1.0, 2.0, 10.0, 10.0, 10.0, 10.0]
+
+
+def dial_values(model: nn.Module) -> list[tuple[float, float, float]]:
+    return [
+        (node.tau.item(), node.beta.item(), node.alpha.item())
+        for _, node in dc.nodes(model)
+        if isinstance(node, dc.Discrete) and node.alpha is not None
+    ]
+
+
+def make_dials(every: int = 3) -> dc.Dials:
+    return dc.Dials(tau=8.0, beta=dc.temp_match(8.0, 0.5), alpha=dc.linear(0.25), every=every)
+
+
+def test_dials_move_once_in_every_calls() -> None:
+    model, dials = Adder(), make_dials(every=3)
+    dials.attach(model)
+    for call in range(1, 20):
+        dials.step()
+        t = call // 3
+        assert dials.moves == t
+        ((tau, beta, alpha),) = dial_values(model)
+        assert (tau, alpha) == (8.0, min(1.0, 0.25 * t))
+        assert beta == pytest.approx(8 * (1 - math.exp(-0.5 * t)))
+
+
+def test_nodes_see_the_current_dials_however_they_are_moved() -> None:
+    dials = make_dials(every=1)
+    attached_then_moved = Adder()
+    dials.attach(attached_then_moved)
+    attached_then_moved.to(torch.float64)
+    moved_then_attached = Adder().to(torch.float64)
+    dials.attach(moved_then_attached)
+    dials.step()
+    copied = copy.deepcopy(attached_then_moved)
+    now: Any = [(8.0, pytest.approx(8 * (1 - math.exp(-0.5))), 0.25)]
+    assert dial_values(copied) == now, "a copy has the values of the moment"
+    assert dial_values(attached_then_moved) == dial_values(moved_then_attached) == now
+    dials.attach(copied)
+    dials.step()
+    assert dial_values(copied) == dial_values(attached_then_moved) != now
+
+    pair_model, pair_dials = copy.deepcopy((attached_then_moved, dials))
+    pair_dials.step()
+    assert dial_values(pair_model)[0][2] == 0.75, "model and dials copied together stay together"
+    assert dial_values(attached_then_moved)[0][2] == 0.5, "and leave the originals alone"
+
+
+def test_nodes_added_after_attaching_are_seen_at_the_next_move() -> None:
+    model = nn.Sequential(dc.Discrete(4, 3))
+    dials = make_dials(every=1).attach(model)
+    model.append(dc.Discrete(4, 3))
+    dials.step()
+    first, second = dial_values(model)
+    assert first == second
+
+
+def test_foreign_state_is_refused() -> None:
+    dials = make_dials()
+    with pytest.raises(ValueError, match="not a state of Dials"):
+        dials.load_state_dict({"step": 3})
+    with pytest.raises(ValueError, match="every=7"):
+        dials.load_state_dict({"calls": 3, "every": 7})
+
+
+class Run:
+    """A small training run that can be saved and loaded."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(0)
+        self.model = Adder()
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.01)
+        self.dials = make_dials(every=7).attach(self.model)
+        data = torch.Generator().manual_seed(1)
+        self.a, self.b = (torch.randn(200, 16, 6, generator=data) for _ in range(2))
+        self.target = torch.randint(5, (200, 16), generator=data)
+
+    def train(self, steps: range) -> None:
+        for i in steps:
+            F.cross_entropy(self.model(self.a[i], self.b[i]), self.target[i]).backward()
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+            self.dials.step()
+
+    def save(self, path: Path) -> None:
+        state = {
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "dials": self.dials.state_dict(),
+            "rng": torch.get_rng_state(),
+        }
+        torch.save(state, path)
+
+    def load(self, path: Path) -> None:
+        state = torch.load(path, weights_only=True)
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.dials.load_state_dict(state["dials"])
+        torch.set_rng_state(state["rng"])
+
+
+def test_resumed_run_equals_the_whole_run_bit_for_bit(tmp_path: Path) -> None:
+    def weights(run: Run) -> dict[str, Tensor]:
+        return dict(run.model.state_dict())
+
+    whole = Run()
+    whole.train(range(200))
+    first = Run()
+    first.train(range(100))
+    first.save(tmp_path / "run.pt")
+    torch.manual_seed(99)
+    second = Run()
+    second.load(tmp_path / "run.pt")
+    second.train(range(100, 200))
+    for name, weight in weights(whole).items():
+        assert torch.equal(weight, weights(second)[name])
+    assert not torch.equal(weights(first)["encode.weight"], weights(second)["encode.weight"])

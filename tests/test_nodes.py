@@ -1,0 +1,218 @@
+"""The nodes: what comes out in training and in eval mode, codebooks, estimators, DropRes."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import dcgraph as dc
+from dcgraph.functional import Gate
+from dcgraph.nodes import Decode, Residual
+from statistics_of_fit import chi_square_p
+
+
+def is_row(v: Tensor, codebook: Tensor) -> Tensor:
+    return (v.unsqueeze(-2) == codebook).all(-1).any(-1)
+
+
+def test_discrete_is_the_papers_component() -> None:
+    node = dc.Discrete(6, 4)
+    dc.Dials(tau=2.0, beta=0.5, alpha=1.0).attach(node)
+    u, noise = torch.randn(7, 6), dc.gumbel([7, 4])
+    theta = u @ node.codebook.T
+    z = ((theta + 0.5 * noise) / 2.0).softmax(-1)
+    torch.testing.assert_close(node.logits(u), theta)
+    torch.testing.assert_close(node(u, noise=noise), z @ node.codebook)
+
+
+def test_unattached_dials_are_plain_gumbel_softmax() -> None:
+    node = dc.Discrete(6, 4)
+    u, noise = torch.randn(7, 6), dc.gumbel([7, 4])
+    z = dc.gumbel_softmax(node.logits(u), noise=noise)
+    torch.testing.assert_close(node(u, noise=noise), z @ node.codebook)
+
+
+@pytest.mark.parametrize("decode", ["argmax", "sample"])
+@pytest.mark.parametrize("residual", ["drop", "always", "weighted", "none"])
+def test_eval_returns_exact_codebook_rows(decode: Decode, residual: Residual) -> None:
+    node = dc.Discrete(6, 4, residual=residual, decode=decode).eval()
+    dc.Dials(tau=8.0, beta=8.0, alpha=0.0).attach(node)
+    with torch.autocast("cpu", torch.bfloat16):  # a product with a one-hot row would be rounded
+        assert is_row(node(torch.randn(50, 6)), node.codebook).all()
+
+
+def test_eval_argmax_is_deterministic_and_sample_follows_softmax_of_theta() -> None:
+    torch.manual_seed(0)
+    node = dc.Categorical().eval()
+    dc.Dials(tau=8.0, beta=5.0).attach(node)  # must not matter
+    theta = torch.tensor([0.0, 1.0, -1.0])
+    rows = theta.expand(100_000, -1)
+    before = torch.get_rng_state()
+    assert (node(rows).argmax(-1) == 1).all()
+    assert torch.equal(before, torch.get_rng_state())
+    node.decode = "sample"
+    counts = node(rows).sum(0)
+    assert chi_square_p(counts, theta.softmax(-1)) > 1e-4
+
+
+@pytest.mark.parametrize("estimator", sorted(dc.estimators.ESTIMATORS))
+def test_estimators(estimator: str) -> None:
+    torch.manual_seed(0)
+    node = dc.Categorical(estimator=estimator)
+    dc.Dials(tau=2.0, beta=0.5).attach(node)
+    theta = torch.randn(20, 5, requires_grad=True)
+    noise, weights = dc.gumbel([20, 5]), torch.randn(20, 5)
+    z = node(theta, noise=noise)
+    (gradient,) = torch.autograd.grad((z * weights).sum(), theta)
+
+    perturbed = theta + 0.5 * noise
+    hard = dc.one_hot(perturbed.argmax(-1), 5)
+    relaxed = (perturbed / 2.0).softmax(-1)
+    value, smooth = {
+        "gumbel_softmax": (relaxed, relaxed),
+        "straight_through_gumbel_softmax": (hard, relaxed),
+        "straight_through": (hard, (theta / 2.0).softmax(-1)),
+    }[estimator]
+    torch.testing.assert_close(z, value)
+    (expected,) = torch.autograd.grad((smooth * weights).sum(), theta)
+    torch.testing.assert_close(gradient, expected)
+
+
+@pytest.mark.parametrize("estimator", sorted(dc.estimators.ESTIMATORS))
+def test_estimators_keep_masks(estimator: str) -> None:
+    mask = torch.tensor([True, False, True])
+    theta = torch.tensor([[0.0, 50.0, 1.0]]).repeat(500, 1).requires_grad_()
+    z = dc.Categorical(estimator=estimator)(theta, mask=mask)
+    (gradient,) = torch.autograd.grad((z * torch.randn_like(z)).sum(), theta)
+    assert (z[:, 1] == 0).all() and (gradient[:, 1] == 0).all()
+
+
+def test_codebooks() -> None:
+    u, given = torch.randn(7, 6), torch.randn(4, 6)
+    separate = dc.Discrete(6, 4, codebook="separate", width=3, residual="none")
+    assert separate(u).shape == (7, 3) and separate.codebook.shape == (4, 3)
+    with_g = dc.Discrete(6, 4, g=nn.Sequential(nn.Linear(6, 9), nn.ReLU(), nn.Linear(9, 4)))
+    assert with_g(u).shape == (7, 6) and with_g.logits(u).shape == (7, 4)
+    handed = dc.Discrete(6, 4, codebook="given")
+    assert not list(handed.parameters())
+    torch.testing.assert_close(handed.logits(u, given), u @ given.T)
+    assert is_row(handed.eval()(u, codebook=given), given).all()
+    own = dc.Discrete(6, 4).eval()
+    assert is_row(own(u, codebook=given), given).all()
+
+
+def test_gradients_reach_a_codebook_given_at_the_call() -> None:
+    tokens = nn.Embedding(10, 6)
+    node = dc.Discrete(6, 4, codebook="given")
+    node(torch.randn(7, 6), codebook=tokens.weight[3:7]).sum().backward()
+    assert tokens.weight.grad is not None
+    used = tokens.weight.grad.abs().sum(-1) > 0
+    assert used.tolist() == [False] * 3 + [True] * 4 + [False] * 3
+
+
+def test_residual_given_at_the_call() -> None:
+    node = dc.Discrete(6, 4, codebook="separate", width=3)
+    dc.Dials(alpha=0.0).attach(node)
+    u, residual, noise = torch.randn(7, 6), torch.randn(7, 3), dc.gumbel([7, 4])
+    z = node.categorical(node.logits(u), noise=noise)
+    torch.testing.assert_close(node(u, residual, noise=noise), z @ node.codebook + residual)
+
+
+def test_mask_reaches_the_choice() -> None:
+    node = dc.Discrete(6, 4).eval()
+    mask = torch.tensor([False, False, True, False])
+    assert torch.equal(node(torch.randn(9, 6), mask=mask), node.codebook[2].expand(9, -1))
+
+
+@pytest.mark.parametrize(
+    ("gate", "drawn"),
+    [("call", (1, 1, 1)), ("example", (50, 1, 1)), ("vector", (50, 4, 1)), ("element", (50, 4, 3))],
+)
+def test_gate_is_shared_as_said(gate: Gate, drawn: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    value, residual = torch.randn(50, 4, 3), torch.ones(50, 4, 3)
+    alpha = 0.3
+    seen = torch.stack(
+        [dc.drop_residual(value, residual, alpha, gate=gate) - value for _ in range(400)]
+    ).round()
+    assert ((seen == 0) | (seen == 1)).all()
+    for dim, size in enumerate(drawn, start=1):
+        if size == 1:
+            assert (seen == seen.narrow(dim, 0, 1)).all(), "one draw is shared along this dimension"
+        else:
+            assert (seen != seen.narrow(dim, 0, 1)).any(), "each has a draw of its own"
+    draws = 400 * math.prod(drawn)
+    own = seen[tuple(slice(None) if size > 1 else 0 for size in (400, *drawn))]
+    assert abs(own.mean() - (1 - alpha)) < 5 * math.sqrt(alpha * (1 - alpha) / draws)
+
+
+def test_alpha_zero_keeps_and_one_drops_the_residual() -> None:
+    value, residual = torch.zeros(1000, 2), torch.ones(1000, 2)
+    for alpha, expected in ((0.0, residual), (1.0, value)):
+        for dial in (alpha, torch.tensor(alpha)):
+            got = dc.drop_residual(value, residual, dial, gate="element")
+            assert torch.equal(got, expected)
+
+
+def test_a_dropped_residual_cannot_spoil_the_value() -> None:
+    bad = torch.full((3, 2), torch.inf)
+    assert dc.drop_residual(torch.zeros(3, 2), bad, torch.tensor(1.0)).eq(0).all()
+
+
+def test_residual_modes() -> None:
+    u, noise = torch.randn(7, 6), dc.gumbel([7, 4])
+    modes: dict[Residual, Callable[[Tensor], Tensor]] = {
+        "always": lambda h: h + u,
+        "weighted": lambda h: 0.75 * u + 0.25 * h,
+        "none": lambda h: h,
+    }
+    for mode, combine in modes.items():
+        node = dc.Discrete(6, 4, residual=mode)
+        dc.Dials(alpha=0.25).attach(node)
+        h = node.categorical(node.logits(u), noise=noise) @ node.codebook
+        torch.testing.assert_close(node(u, noise=noise), combine(h))
+
+
+def test_expected_jacobian_of_dropres() -> None:
+    """E[dv/du] = (1 - alpha) I + dv/dz dz/dtheta dtheta/du, by simulation of the gate."""
+    torch.manual_seed(0)
+    alpha, tau, draws = 0.3, 2.0, 20_000
+    node = dc.Discrete(3, 4, gate="example").double()
+    dc.Dials(tau=tau, beta=0.0, alpha=alpha).attach(node)
+    u = torch.randn(3, dtype=torch.float64)
+    batch = u.repeat(draws, 1).requires_grad_()
+    v = node(batch)
+    simulated = torch.stack(
+        [torch.autograd.grad(v[:, i].sum(), batch, retain_graph=True)[0].mean(0) for i in range(3)]
+    )
+    codebook = node.codebook.detach()
+    z = (codebook @ u / tau).softmax(-1)
+    dz_dtheta = (torch.diag(z) - torch.outer(z, z)) / tau
+    expected = (1 - alpha) * torch.eye(3) + codebook.T @ dz_dtheta @ codebook
+    tolerance = 5 * math.sqrt(alpha * (1 - alpha) / draws)
+    torch.testing.assert_close(simulated, expected, atol=tolerance, rtol=0)
+
+
+def test_nodes_lists_each_node_once() -> None:
+    shared = dc.Discrete(4, 3)
+    model = nn.ModuleDict({"a": shared, "b": shared, "edges": dc.Categorical()})
+    assert [name for name, _ in dc.nodes(model)] == ["a", "edges"]
+
+
+def test_dials_are_not_in_the_state_dict() -> None:
+    assert list(dc.Discrete(4, 3).state_dict()) == ["codebook"]
+
+
+def test_dtype_moves_keep_the_dials_exact() -> None:
+    node = dc.Discrete(4, 3)
+    dc.Dials(tau=8.0, beta=6.83, alpha=0.123).attach(node)
+    node.to(torch.bfloat16)
+    assert node.codebook.dtype == torch.bfloat16
+    assert node.alpha is not None and node.alpha.item() == pytest.approx(0.123, abs=1e-7)
+    assert node(torch.randn(5, 4, dtype=torch.bfloat16)).dtype == torch.bfloat16
+    assert copy.deepcopy(node).beta.item() == pytest.approx(6.83, abs=1e-6)

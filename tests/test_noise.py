@@ -1,0 +1,145 @@
+"""The noise: its law, its tail, and where it is drawn from."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+import dcgraph as dc
+from statistics_of_fit import chi_square_p, kolmogorov_p
+
+THETA = torch.tensor([1.0, -0.5, 0.3, 2.0, 0.0])
+
+
+def gumbel_cdf(x: Tensor, beta: float) -> Tensor:
+    return torch.exp(-torch.exp(-x.double() / beta))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("beta", [0.3, 1.0, 4.0])
+def test_noise_is_gumbel(beta: float, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    noise = dc.gumbel([100_000], beta=beta, dtype=dtype)
+    assert noise.dtype == dtype
+    assert kolmogorov_p(gumbel_cdf(noise, beta)) > 1e-4
+    assert kolmogorov_p(gumbel_cdf(-noise, beta)) < 1e-12, "the test must tell the sign"
+
+
+@pytest.mark.parametrize("beta", [0.5, 1.0, 3.0])
+def test_argmax_frequencies_are_softmax_of_theta_over_beta(beta: float) -> None:
+    torch.manual_seed(1)
+    rows = THETA.expand(200_000, -1)
+
+    def fit(noise: Literal["gumbel", "reversed"]) -> float:
+        drawn = dc.sample(rows, beta=beta, noise=noise)
+        return chi_square_p(drawn.bincount(minlength=5), (THETA / beta).softmax(-1))
+
+    assert fit("gumbel") > 1e-4
+    assert fit("reversed") < 1e-12, "the test must fail for the sign of the released code"
+
+
+def test_relaxed_rows_have_the_frequencies_of_samples() -> None:
+    torch.manual_seed(2)
+    z = dc.gumbel_softmax(THETA.expand(100_000, -1), tau=3.0, beta=2.0)
+    assert chi_square_p(z.argmax(-1).bincount(minlength=5), (THETA / 2.0).softmax(-1)) > 1e-4
+
+
+def test_upper_tail_is_fine() -> None:
+    """2,000 of 2 million exponentials lie below 1e-3; 24-bit uniforms would collide 100 times."""
+    torch.manual_seed(3)
+    top = dc.gumbel([2_000_000]).topk(2000).values
+    assert len(top.unique()) > 1980
+    coarse = torch.rand(2_000_000).mul(1 - 2**-24).add(2**-25)
+    assert len((-(-coarse.log()).log()).topk(2000).values.unique()) < 1980, (
+        "a coarse tail must fail"
+    )
+
+
+def test_no_ties_among_ten_million_categories() -> None:
+    torch.manual_seed(4)
+    for _ in range(8):
+        noise = dc.gumbel([10_000_000])
+        assert noise.isfinite().all()
+        assert (noise == noise.max()).sum() == 1
+
+
+def test_extreme_bits_stay_finite(monkeypatch: pytest.MonkeyPatch) -> None:
+    for bits in (0, 2**62 - 1):
+        monkeypatch.setattr(torch, "randint", lambda *a, bits=bits, **k: torch.full((3,), bits))
+        for dtype in (torch.float32, torch.float64):
+            assert dc.gumbel([3], dtype=dtype).isfinite().all()
+
+
+@given(
+    dtype=st.sampled_from([torch.float32, torch.bfloat16, torch.float16]),
+    scale=st.sampled_from([0.0, 1.0, 100.0, 6e4]),
+    tau=st.floats(1e-3, 1e3),
+    beta=st.floats(0.0, 1e3),
+    hard=st.booleans(),
+    seed=st.integers(0, 10_000),
+)
+def test_rows_are_finite_and_sum_to_one(
+    dtype: torch.dtype, scale: float, tau: float, beta: float, hard: bool, seed: int
+) -> None:
+    torch.manual_seed(seed)
+    logits = (torch.rand(4, 33) * 2 - 1).mul(scale).to(dtype).requires_grad_()
+    z = dc.gumbel_softmax(logits, tau, beta=beta, hard=hard)
+    (gradient,) = torch.autograd.grad((z.float() * torch.randn(4, 33)).sum(), logits)
+    assert z.dtype == dtype
+    assert z.isfinite().all() and gradient.isfinite().all()
+    torch.testing.assert_close(z.float().sum(-1), torch.ones(4), atol=2e-2, rtol=0)
+    if hard:
+        assert ((z == 0) | (z == 1)).all()
+
+
+def test_large_tensor_is_finite() -> None:
+    z = dc.gumbel_softmax(torch.zeros(8, 1024, 96, 8), dim=1)
+    assert z.isfinite().all()
+
+
+def test_seed_and_generator_repeat() -> None:
+    logits = torch.randn(5, 7)
+    torch.manual_seed(0)
+    first = dc.gumbel_softmax(logits)
+    torch.manual_seed(0)
+    assert torch.equal(first, dc.gumbel_softmax(logits))
+
+    def own() -> torch.Generator:
+        return torch.Generator().manual_seed(3)
+
+    before = torch.get_rng_state()
+    assert torch.equal(
+        dc.gumbel_softmax(logits, generator=own()), dc.gumbel_softmax(logits, generator=own())
+    )
+    assert torch.equal(dc.sample(logits, generator=own()), dc.sample(logits, generator=own()))
+    assert torch.equal(before, torch.get_rng_state()), "a generator leaves the global one alone"
+
+
+def test_noise_replays_exactly() -> None:
+    logits = torch.randn(5, 7)
+    noise = dc.gumbel([5, 7], generator=torch.Generator().manual_seed(5))
+    drawn = dc.gumbel_softmax(logits, 2.0, beta=3.0, generator=torch.Generator().manual_seed(5))
+    assert torch.equal(dc.gumbel_softmax(logits, 2.0, beta=3.0, noise=noise), drawn)
+    expected = ((logits + 3.0 * noise) / 2.0).softmax(-1)
+    torch.testing.assert_close(drawn, expected)
+
+
+def test_zero_beta_is_softmax_and_draws_nothing() -> None:
+    logits = torch.randn(5, 7)
+    before = torch.get_rng_state()
+    z = dc.gumbel_softmax(logits, 2.0, beta=0.0)
+    assert torch.equal(z, (logits / 2.0).softmax(-1))
+    assert torch.equal(before, torch.get_rng_state())
+    assert torch.equal(dc.gumbel_softmax(logits, 2.0, beta=torch.tensor(0.0)), z)
+
+
+def test_reversed_noise_is_minus_gumbel() -> None:
+    logits = torch.randn(5, 7)
+    noise = dc.gumbel([5, 7], generator=torch.Generator().manual_seed(5))
+    drawn = dc.gumbel_softmax(logits, noise="reversed", generator=torch.Generator().manual_seed(5))
+    torch.testing.assert_close(drawn, (logits - noise).softmax(-1))
