@@ -54,8 +54,8 @@ def closest(name: str, known: Iterable[str]) -> str:
     """The end of a sentence about an unknown name: what was probably meant, and what there is."""
     known = list(known)
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    guess = f"did you mean {near[0]!r}? " if near else ""
-    return f"{guess}There are: {', '.join(known)}."
+    there_are = f"here are: {', '.join(known)}."
+    return f"did you mean {near[0]!r}? T{there_are}" if near else f"t{there_are}"
 
 
 def check_choice(argument: str, value: str, known: Iterable[str]) -> None:

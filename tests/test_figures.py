@@ -1,0 +1,186 @@
+"""The figures: numbers against closed forms and sampling, pictures drawn from the numbers alone."""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import dcgraph as dc
+from dcgraph import figures
+from dcgraph.figures import saturation, simplex
+
+LOGITS = torch.tensor([2.0, 0.5, 1.0], dtype=torch.float64).log()
+
+# Pairs with the same tau / beta, and with the same tau or beta: mixing them up shows.
+TEMPERATURES = [(2.0, 1.0), (1.0, 0.5), (1.0, 1.0), (0.5, 1.0), (1.0, 2.0), (3, 4)]
+
+
+def quadrature(tau: float, beta: float, steps: int = 900) -> tuple[Tensor, Tensor]:
+    """Points of the simplex and their probability under log_density.
+
+    The grid is even in u, z = softmax(u, 0): there the density is smooth and decays at a rate of
+    tau / beta, while it diverges at the corners in z. The Jacobian is the product of the z_i.
+    """
+    reach = 25 * beta / tau
+    u = torch.linspace(-reach, reach, steps, dtype=torch.float64)
+    coordinates = torch.cartesian_prod(u, u)
+    log_z = torch.cat([coordinates, torch.zeros(len(coordinates), 1)], -1).log_softmax(-1)
+    log_p = simplex.log_density(log_z.exp(), LOGITS, tau, beta) + log_z.sum(-1)
+    return log_z.exp(), log_p.exp() * (u[1] - u[0]) ** 2
+
+
+def regions(z: Tensor) -> Tensor:
+    """Membership in seven regions: each corner's third, nearly discrete, even, two halves."""
+    largest = z.amax(-1, keepdim=True)
+    others = [largest > 0.9, largest < 0.5, z[:, :1] > 2 * z[:, 2:], z[:, 1:2] > 0.2]
+    return torch.cat([z == largest, *others], -1).double()
+
+
+@pytest.mark.parametrize(("tau", "beta"), TEMPERATURES)
+def test_density_is_that_of_the_samples(tau: float, beta: float) -> None:
+    points, probability = quadrature(tau, beta)
+    assert probability.sum().item() == pytest.approx(1, abs=1e-6)
+    generator = torch.Generator().manual_seed(0)
+    draws = 200_000
+    z = dc.gumbel_softmax(LOGITS.expand(draws, -1), tau, beta=beta, generator=generator)
+    expected, seen = probability @ regions(points), regions(z).mean(0)
+    # Five standard errors, and as much again for the steps of the grid at the regions' borders.
+    assert (expected - seen).abs().max().item() < 10 * 0.5 / math.sqrt(draws)
+
+
+@pytest.mark.parametrize(("tau", "beta"), TEMPERATURES)
+def test_density_agrees_with_torch(tau: float, beta: float) -> None:
+    law = torch.distributions.RelaxedOneHotCategorical(
+        torch.tensor(tau / beta, dtype=torch.float64), logits=LOGITS / beta
+    )
+    z = torch.rand(50, 3, dtype=torch.float64).softmax(-1)
+    torch.testing.assert_close(simplex.log_density(z, LOGITS, tau, beta), law.log_prob(z))
+
+
+def test_density_takes_logits_per_row() -> None:
+    z = torch.rand(4, 3, dtype=torch.float64).softmax(-1)
+    logits = torch.randn(4, 3, dtype=torch.float64)
+    rows = [simplex.log_density(z[i], logits[i], 1, 2) for i in range(4)]
+    torch.testing.assert_close(simplex.log_density(z, logits, 1, 2), torch.stack(rows))
+
+
+def test_no_density_without_noise() -> None:
+    with pytest.raises(ValueError, match="beta=0 has no density"):
+        simplex.log_density(LOGITS.softmax(-1), LOGITS, tau=1.0, beta=0.0)
+    with pytest.raises(ValueError, match="tau=0"):
+        simplex.log_density(LOGITS.softmax(-1), LOGITS, tau=0.0, beta=1.0)
+
+
+def test_simplex_shows_the_point_of_the_paper() -> None:
+    tau_row, beta_row = simplex.compute(resolution=4)["rows"]
+    weights = [weight / sum(simplex.WEIGHTS) for weight in simplex.WEIGHTS]
+    for panel in tau_row["panels"]:
+        assert panel["shares"] == pytest.approx(weights, abs=1e-4)
+    largest = [max(panel["shares"]) for panel in beta_row["panels"]]
+    assert largest == sorted(largest, reverse=True)
+    point = beta_row["panels"][0]
+    assert point["density"] is None
+    assert point["samples"] == [pytest.approx(weights, abs=1e-3)]
+
+
+def test_saturation_without_noise_is_gradient_descent() -> None:
+    numbers = saturation.compute(betas=[0.0], steps=40, seeds=1)
+    first, second = saturation.THETA
+    expected = {}
+    for step in range(1, 41):
+        gradient = 1 / (1 + math.exp(first - second))
+        first, second = first - 0.01 * -gradient, second - 0.01 * gradient
+        expected[step] = first, second, 1 / (1 + math.exp(second - first))
+    (curve,) = numbers["curves"]
+    names = ("theta_1", "theta_2", "probability")
+    for i, step in enumerate(numbers["steps"]):
+        seen = [curve[name]["median"][i] for name in names]
+        assert seen == pytest.approx(expected[step], abs=1e-3)
+
+
+def test_saturation_shows_the_point_of_the_paper() -> None:
+    numbers = saturation.compute(betas=[0.0, 8.0], steps=1000, seeds=16)
+    calm, noisy = numbers["curves"]
+    early = next(i for i, step in enumerate(numbers["steps"]) if step >= 60)
+    # Early, a small beta is ahead and has less variance ...
+    assert calm["theta_1"]["median"][early] > noisy["theta_1"]["high"][early]
+    assert noisy["theta_1"]["low"][early] < noisy["theta_1"]["high"][early]
+    # ... later the probabilities saturate, and only a large one still has gradients.
+    assert calm["probability"]["median"][-1] > 0.9
+    assert noisy["gradient"]["low"][-1] > 3 * calm["gradient"]["median"][-1]
+    assert noisy["theta_1"]["low"][-1] > 2 * calm["theta_1"]["median"][-1]
+
+
+def test_gradients_are_averaged_over_the_last_steps() -> None:
+    values = torch.rand(7, 2, 3, dtype=torch.float64)
+    expected = torch.stack([values[max(0, t - 2) : t + 1].mean(0) for t in range(7)])
+    torch.testing.assert_close(saturation._trailing_mean(values, 3), expected)
+
+
+def test_training_leaves_the_number_of_threads_alone() -> None:
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        saturation.compute(steps=20, seeds=1)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+SMALL = {
+    "saturation": lambda seed: saturation.compute(seed, steps=30, seeds=3),
+    "simplex": lambda seed: simplex.compute(seed, resolution=8),
+}
+
+
+def test_every_figure_has_a_small_version() -> None:
+    assert set(SMALL) == set(figures.FIGURES)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_same_seed_same_numbers(name: str) -> None:
+    torch.manual_seed(1)
+    first = SMALL[name](0)
+    torch.manual_seed(2)
+    assert SMALL[name](0) == first
+    assert SMALL[name](1) != first
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_draws_from_the_json_alone(name: str, tmp_path: Path) -> None:
+    numbers = json.loads(json.dumps(SMALL[name](0), allow_nan=False))
+    path = tmp_path / "picture"
+    figures.FIGURES[name].draw(numbers, path)
+    width, height = png_size(path)
+    assert width == 1440  # 7.2 inches at 200 dpi
+    assert 400 < height < 1000
+
+
+def png_size(path: Path) -> tuple[int, int]:
+    head = path.read_bytes()[:24]
+    assert head[:8] == b"\x89PNG\r\n\x1a\n"
+    width, height = struct.unpack(">II", head[16:24])
+    return width, height
+
+
+def test_a_failed_drawing_leaves_the_old_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(numbers: dict[str, Any], path: Path) -> None:
+        path.write_text("half a picture")
+        raise RuntimeError("out of ink")
+
+    recipe = figures.Recipe(lambda seed: {"seed": seed}, fail, plan="", look="")
+    monkeypatch.setitem(figures.FIGURES, "broken", recipe)
+    (tmp_path / "broken.png").write_text("old")
+    with pytest.raises(RuntimeError, match="out of ink"):
+        figures.make("broken", tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["broken.png"]
+    assert (tmp_path / "broken.png").read_text() == "old"
