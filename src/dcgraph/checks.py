@@ -38,11 +38,15 @@ def debug() -> Iterator[None]:
         _reads_cuda = before
 
 
+def _may_read(tensor: Tensor) -> bool:
+    if torch.compiler.is_compiling() or tensor.is_meta:
+        return False
+    return not tensor.is_cuda or (_reads_cuda and not torch.cuda.is_current_stream_capturing())
+
+
 def read(value: Tensor) -> float | None:
     """The value of a one-element tensor, or None where it cannot or should not be read."""
-    if torch.compiler.is_compiling() or value.is_meta:
-        return None
-    if value.is_cuda and (not _reads_cuda or torch.cuda.is_current_stream_capturing()):
+    if not _may_read(value):
         return None
     try:
         return float(value)
@@ -77,13 +81,15 @@ _DIAL_RANGES: dict[str, tuple[Callable[[float], bool], str]] = {
 def check_dial(argument: str, value: Dial) -> None:
     """tau > 0, beta >= 0, 0 <= alpha <= 1, for a number or for every entry of a tensor."""
     allowed, remedy = _DIAL_RANGES[argument]
-    if isinstance(value, Tensor):
-        if value.numel() == 1:
-            extremes = [read(value.detach())]
-        else:  # a NaN entry shows in both
-            extremes = [read(extreme) for extreme in value.detach().aminmax()]
-    else:
+    extremes: list[float | None]
+    if not isinstance(value, Tensor):
         extremes = [value]
+    elif value.numel() == 1:
+        extremes = [read(value.detach())]
+    elif _may_read(value) and value.numel():  # a NaN entry shows in both extremes
+        extremes = [read(extreme) for extreme in value.detach().aminmax()]
+    else:
+        extremes = []
     for extreme in extremes:
         if extreme is not None and not allowed(extreme):
             raise ValueError(f"{argument}={extreme:.6g}, but {remedy}")
@@ -130,6 +136,8 @@ def check_rows(logits: Tensor, dim: int, tau: Dial = 1.0) -> bool:
 
     One pass over the logits: the largest entry of a row shows all of these at once.
     """
+    if not _may_read(logits):
+        return False
     top = logits.detach().amax(dim, keepdim=True)
     fine = read(torch.isfinite(top / tau).all())
     if fine is not None and not fine:

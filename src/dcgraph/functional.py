@@ -30,6 +30,7 @@ Noise = Float[Tensor, "..."] | Literal["gumbel", "reversed"]
 Gate = Literal["call", "example", "vector", "element"]
 """How much shares one draw of the DropRes gate."""
 
+_NOISES = ("gumbel", "reversed")
 _BITS = 62
 
 
@@ -109,10 +110,15 @@ def gumbel_softmax(
     >>> dc.gumbel_softmax(theta, noise=torch.tensor([0.0, 3.0, 0.0]), hard=True)
     tensor([0., 1., 0.])
     """
-    check_dial("tau", tau)
     check_logits(logits, dim)
-    check_broadcasts("tau", tau, logits, dim)
-    perturbed, empty = _perturb(logits, beta, mask, noise, generator, dim, tau)
+    for name, dial in (("tau", tau), ("beta", beta)):
+        check_dial(name, dial)
+        check_broadcasts(name, dial, logits, dim)
+    theta, checked = _checked_theta(logits, mask, dim, tau)
+    if not hard and _has_kernel(theta, tau, beta, noise, generator, dim):
+        return _relax_by_kernel(theta, tau, beta, noise).to(logits.dtype)
+    perturbed = _perturb(theta, beta, noise, generator)
+    empty = None if checked else _empty_rows(theta, dim)
     scaled = perturbed / tau
     if empty is not None:
         scaled = scaled.masked_fill(empty, 0.0)
@@ -146,8 +152,11 @@ def sample(
     tensor([1])
     """
     check_logits(logits, dim)
-    perturbed, empty = _perturb(logits, beta, mask, noise, generator, dim)
-    return _argmax(perturbed, empty, dim)
+    check_dial("beta", beta)
+    check_broadcasts("beta", beta, logits, dim)
+    theta, checked = _checked_theta(logits, mask, dim)
+    perturbed = _perturb(theta, beta, noise, generator)
+    return _argmax(perturbed, None if checked else _empty_rows(theta, dim), dim)
 
 
 def argmax(
@@ -202,7 +211,8 @@ def entropy(
     0.6931
     """
     check_logits(logits, dim)
-    theta, empty = _perturb(logits, 0.0, mask, None, None, dim)
+    theta, checked = _checked_theta(logits, mask, dim)
+    empty = None if checked else _empty_rows(theta, dim)
     if empty is not None:
         theta = theta.masked_fill(empty, 0.0)
     log_p = torch.log_softmax(theta, dim)
@@ -265,32 +275,33 @@ def _is_zero(beta: Dial) -> bool:
     return isinstance(beta, int | float) and beta == 0
 
 
-def _perturb(
-    logits: Tensor,
-    beta: Dial,
-    mask: Tensor | None,
-    noise: Noise | None,
-    generator: torch.Generator | None,
-    dim: int,
-    tau: Dial = 1.0,
-) -> tuple[Tensor, Tensor | None]:
-    """theta + beta G in at least float32, and which rows have no category left.
+def _checked_theta(
+    logits: Tensor, mask: Tensor | None, dim: int, tau: Dial = 1.0
+) -> tuple[Tensor, bool]:
+    """The logits in at least float32 with -inf where masked, and whether their rows were checked.
 
-    The second is None where the rows were checked, so that none can be empty.
+    Checked rows have a category left; others may be empty.
     """
-    check_dial("beta", beta)
-    check_broadcasts("beta", beta, logits, dim)
     theta = logits.to(torch.promote_types(logits.dtype, torch.float32))
     if mask is not None:
         theta = theta.masked_fill(~_checked_mask(mask, theta), -math.inf)
-    checked = check_rows(theta, dim, tau)
-    empty = None if checked else (theta == -math.inf).all(dim, keepdim=True)
+    return theta, check_rows(theta, dim, tau)
+
+
+def _empty_rows(theta: Tensor, dim: int) -> Tensor:
+    return (theta == -math.inf).all(dim, keepdim=True)
+
+
+def _perturb(
+    theta: Tensor, beta: Dial, noise: Noise | None, generator: torch.Generator | None
+) -> Tensor:
+    """theta + beta G."""
     if _is_zero(beta):
-        return theta, empty
+        return theta
     standard = _checked_noise(noise, theta, generator)
     if isinstance(beta, Tensor):
-        return torch.addcmul(theta, standard, beta.to(theta.dtype)), empty
-    return torch.add(theta, standard, alpha=beta), empty
+        return torch.addcmul(theta, standard, beta.to(theta.dtype))
+    return torch.add(theta, standard, alpha=beta)
 
 
 def _checked_mask(mask: Tensor, logits: Tensor) -> Tensor:
@@ -317,7 +328,7 @@ def _checked_noise(noise: Noise | None, theta: Tensor, generator: torch.Generato
                 "noise to replay has the shape of the logits."
             )
         return noise.to(theta.dtype)
-    check_choice("noise", noise or "gumbel", ("gumbel", "reversed"))
+    check_choice("noise", noise or "gumbel", _NOISES)
     drawn = _standard_gumbel(theta.shape, generator, theta.dtype, theta.device)
     return drawn.neg_() if noise == "reversed" else drawn
 
@@ -325,3 +336,53 @@ def _checked_noise(noise: Noise | None, theta: Tensor, generator: torch.Generato
 def _argmax(perturbed: Tensor, empty: Tensor | None, dim: int) -> Tensor:
     index = perturbed.argmax(dim)
     return index if empty is None else index.masked_fill(empty.squeeze(dim), -1)
+
+
+_KERNEL_CATEGORIES = 4096
+"""From this row length on, the kernel on CUDA beats what torch.compile makes of the formula."""
+
+
+def _has_kernel(
+    theta: Tensor,
+    tau: Dial,
+    beta: Dial,
+    noise: Noise | None,
+    generator: torch.Generator | None,
+    dim: int,
+) -> bool:
+    """Whether ``kernels.relaxation`` can do it: float32 rows on CUDA, own noise, fixed dials."""
+    return (
+        theta.is_cuda
+        and theta.dtype == torch.float32
+        and dim % theta.ndim == theta.ndim - 1
+        and theta.shape[-1] >= _KERNEL_CATEGORIES
+        and not (isinstance(noise, Tensor) or _is_zero(beta) or generator is not None)
+        and not any(isinstance(dial, Tensor) and dial.requires_grad for dial in (tau, beta))
+        and _kernels_load()
+    )
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _kernels_load() -> bool:
+    try:
+        from .kernels import relaxation  # noqa: F401
+    except ImportError:  # no Triton on this machine
+        return False
+    return True
+
+
+def _relax_by_kernel(theta: Tensor, tau: Dial, beta: Dial, noise: Noise | None) -> Tensor:
+    from .kernels.relaxation import relax
+
+    def per_row(dial: Dial) -> Tensor:
+        if isinstance(dial, Tensor):
+            value = dial.to(theta)
+        else:  # filled on the device: a copy from the host would break a capture
+            value = torch.full((), dial, dtype=theta.dtype, device=theta.device)
+        return value.expand(*theta.shape[:-1], 1).reshape(-1)
+
+    check_choice("noise", str(noise or "gumbel"), _NOISES)
+    rows = theta.reshape(-1, theta.shape[-1])
+    seed = torch.randint(1 << _BITS, (1,), device=theta.device)
+    signed = -beta if noise == "reversed" else beta
+    return relax(rows, per_row(tau), per_row(signed), seed, rows.shape[0]).view(theta.shape)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -137,19 +137,23 @@ def probe(model: nn.Module, closure: Callable[[], Tensor]) -> Report:
 
 @contextmanager
 def _restored(model: nn.Module) -> Iterator[None]:
-    """Put modes, buffers (a BatchNorm's statistics, say) and random states back afterwards."""
+    """Put modes and buffers (a BatchNorm's statistics, say) back afterwards."""
     modes = [(module, module.training) for module in model.modules()]
     buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
-    devices = {p.device for p in (*model.parameters(), *model.buffers()) if p.is_cuda}
     try:
-        with torch.random.fork_rng(devices=[device.index for device in devices]):
-            yield
+        yield
     finally:
         for module, training in modes:
             module.training = training
         with torch.no_grad():
             for buffer, value in buffers:
                 buffer.copy_(value)
+
+
+def _forked(model: nn.Module) -> AbstractContextManager[None]:
+    """Random states of the CPU and of the model's GPUs as they are now again afterwards."""
+    tensors = (*model.parameters(), *model.buffers())
+    return torch.random.fork_rng(sorted({t.device.index for t in tensors if t.is_cuda}))
 
 
 def _run(
@@ -162,7 +166,7 @@ def _run(
             events.append(event)
 
     model.train(training)
-    with torch.random.fork_rng(devices=[]), observing(record):
+    with _forked(model), observing(record):
         loss = closure()
     if not isinstance(loss, Tensor) or loss.numel() != 1:
         raise ValueError(

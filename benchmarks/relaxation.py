@@ -1,0 +1,211 @@
+"""Speed and tail of gumbel_softmax against torch's own, as ratios from one run.
+
+    python benchmarks/relaxation.py            # measure on the CPU, and on CUDA where there is one
+    python benchmarks/relaxation.py --table    # the records as a table, as in benchmarks/README.md
+
+A run takes about a minute on 2 CPU cores. It writes benchmarks/results/relaxation-DEVICE.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+import dcgraph as dc
+
+RESULTS = Path(__file__).parent / "results"
+SHAPES = [(512, 1000), (512, 38_696)]
+TAU, BETA = 2.0, 1.0
+
+Relaxation = Callable[[Tensor], Tensor]
+
+
+def ours(logits: Tensor) -> Tensor:
+    return dc.gumbel_softmax(logits, TAU, beta=BETA)
+
+
+def torchs(logits: Tensor) -> Tensor:
+    return F.gumbel_softmax(logits, TAU)
+
+
+def both_passes(relax: Relaxation, logits: Tensor, weights: Tensor) -> Callable[[], Tensor]:
+    """Forward and backward, the whole of it."""
+
+    def run() -> Tensor:
+        leaf = logits.detach().requires_grad_()
+        return torch.autograd.grad(relax(leaf), leaf, weights)[0]
+
+    return run
+
+
+def cpu_seconds(runs: dict[str, Callable[[], Tensor]], budget: float) -> dict[str, float]:
+    """Median time of each, taken in turns so that a busy moment hits all of them."""
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    for run in runs.values():
+        run()
+    stop = time.perf_counter() + budget
+    while time.perf_counter() < stop or len(times[next(iter(times))]) < 5:
+        for name, run in runs.items():
+            start = time.perf_counter()
+            run()
+            times[name].append(time.perf_counter() - start)
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def cuda_seconds(run: Callable[[], Any], repeats: int = 50) -> float:
+    """Median time of a replay as a CUDA graph: what the GPU does, without the launches."""
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            run()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        run()
+    times: list[float] = []
+    for _ in range(repeats):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        graph.replay()
+        end.record()
+        end.synchronize()
+        times.append(start.elapsed_time(end) / 1000)
+    return statistics.median(times)
+
+
+def measure_cpu() -> dict[str, Any]:
+    rows = []
+    for shape in SHAPES:
+        logits, weights = torch.randn(shape), torch.randn(shape)
+        runs = {
+            name: both_passes(relax, logits, weights)
+            for name, relax in (("torch", torchs), ("dcgraph", ours))
+        }
+        seconds = cpu_seconds(runs, budget=10)
+        ratio = seconds["torch"] / seconds["dcgraph"]
+        rows.append({"shape": shape, "seconds": seconds, "speedup": ratio})
+        print(f"CPU {list(shape)}: {ratio:.2f} times as fast as torch")
+    return {"device": f"{os.cpu_count()} CPU cores", "relaxation": rows, "tail": tails("cpu", 5)}
+
+
+def measure_cuda() -> dict[str, Any]:
+    big = torch.empty(1 << 29, device="cuda")
+    target = torch.empty_like(big)
+    bandwidth = 2 * 4 * big.numel() / cuda_seconds(lambda: target.copy_(big))
+    del big, target
+    rows = []
+    for shape in SHAPES:
+        logits, weights = (torch.randn(shape, device="cuda") for _ in range(2))
+        # Forward reads logits and writes z; backward reads z and dL/dz and writes dL/dlogits.
+        floor = 5 * 4 * logits.numel() / bandwidth
+        seconds = {}
+        for name, relax in (("torch", torchs), ("dcgraph", ours)):
+            compiled = torch.compile(relax, fullgraph=True)
+            seconds[f"{name} eager"] = cuda_seconds(both_passes(relax, logits, weights))
+            seconds[f"{name} compiled"] = cuda_seconds(both_passes(compiled, logits, weights))
+        share = floor / seconds["dcgraph compiled"]
+        ratio = seconds["torch compiled"] / seconds["dcgraph compiled"]
+        rows.append({"shape": shape, "seconds": seconds, "speedup": ratio, "of_bandwidth": share})
+        print(f"CUDA {list(shape)}: {share:.0%} of copy bandwidth, {ratio:.2f} times torch")
+    name = torch.cuda.get_device_name().removeprefix("NVIDIA ")
+    return {
+        "device": f"one {name}",
+        "copy_bandwidth": bandwidth,
+        "relaxation": rows,
+        "tail": tails("cuda", 40),
+    }
+
+
+def tails(device: str, repeats: int, categories: int = 10_000_000) -> dict[str, dict[str, float]]:
+    """How often the largest of ten million draws is a tie, and how large it gets."""
+
+    def torch_noise() -> Tensor:
+        return -torch.empty(categories, device=device).exponential_().log()
+
+    def our_noise() -> Tensor:
+        return dc.gumbel([categories], device=device)
+
+    samplers = {
+        "torch eager": torch_noise,
+        "torch compiled": torch.compile(torch_noise, fullgraph=True),
+        "dcgraph eager": our_noise,
+        "dcgraph compiled": torch.compile(our_noise, fullgraph=True),
+    }
+    if device == "cuda":
+        samplers["dcgraph kernel"] = kernel_noise(categories)
+    found = {}
+    for name, draw in samplers.items():
+        tops, ties = [], 0
+        for _ in range(repeats):
+            noise = draw()
+            tops.append(noise.max().item())
+            ties += int((noise == noise.max()).sum() > 1)
+        found[name] = {"draws": repeats, "ties": ties, "largest": max(tops)}
+        print(f"{device} {name}: {ties} ties in {repeats} draws, largest {max(tops):.2f}")
+    return found
+
+
+def kernel_noise(categories: int) -> Callable[[], Tensor]:
+    from dcgraph.kernels.relaxation import drawn_noise
+
+    def draw() -> Tensor:
+        return drawn_noise(torch.randint(1 << 62, (1,), device="cuda"), 1, categories)[0]
+
+    return draw
+
+
+def table() -> str:
+    """The records as Markdown."""
+    lines = ["| device | shape | against torch | share of copy bandwidth |", "|---|---|---|---|"]
+    tail = ["| device | sampler | ties for the largest | largest value |", "|---|---|---|---|"]
+    for path in sorted(RESULTS.glob("relaxation-*.json")):
+        record = json.loads(path.read_text())
+        for row in record["relaxation"]:
+            share = f"{row['of_bandwidth']:.0%}" if "of_bandwidth" in row else "-"
+            shape = " x ".join(f"{size:,}" for size in row["shape"])
+            lines.append(f"| {record['device']} | {shape} | {row['speedup']:.2f}x | {share} |")
+        for name, seen in record["tail"].items():
+            ties = f"{seen['ties']} of {seen['draws']}"
+            tail.append(f"| {record['device']} | {name} | {ties} | {seen['largest']:.2f} |")
+    return "\n".join([*lines, "", *tail])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--table", action="store_true", help="print the records as Markdown")
+    devices = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
+    parser.add_argument("--device", nargs="+", choices=devices, default=devices)
+    options = parser.parse_args()
+    if options.table:
+        print(table())
+        return
+    for device in options.device:
+        measure = measure_cpu if device == "cpu" else measure_cuda
+        record = {
+            "benchmark": "relaxation",
+            "dcgraph": dc.__version__,
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+            **measure(),
+        }
+        RESULTS.mkdir(exist_ok=True)
+        path = RESULTS / f"relaxation-{device}.json"
+        draft = path.with_suffix(".draft")
+        draft.write_text(json.dumps(record, indent=1) + "\n")
+        draft.replace(path)
+        print(f"wrote {path}")
+
+
+if __name__ == "__main__":
+    main()

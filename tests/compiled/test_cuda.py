@@ -1,0 +1,128 @@
+"""What only a GPU can show: captured graphs, the samplers on CUDA, checks inside debug()."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+import dcgraph as dc
+from models import Adder
+from statistics_of_fit import chi_square_p, kolmogorov_p
+
+pytestmark = [
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU"),
+    # torch's own: the compiler warns about its internals.
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:torch", "ignore::UserWarning:torch"),
+]
+
+
+def test_captured_step_sees_dials_change_and_draws_afresh() -> None:
+    torch.manual_seed(0)
+    node = dc.Discrete(6, 4).cuda()
+    dials = dc.Dials(tau=2.0, beta=dc.piecewise([(0, 0.0), (1, 0.0), (1, 1.0)]), alpha=dc.linear(1))
+    dials.attach(node)
+    u = torch.randn(5, 6, device="cuda")
+    with torch.no_grad():
+        node(u)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            v = node(u)
+        graph.replay()
+        relaxed = (node.logits(u) / 2.0).softmax(-1) @ node.codebook
+        torch.testing.assert_close(v, relaxed + u)
+        dials.step()
+        graph.replay()
+        first = v.clone()
+        graph.replay()
+    assert not torch.equal(first, relaxed), "noise and no residual"
+    assert not torch.equal(first, v), "each replay draws anew"
+
+
+def test_captured_training_step_with_the_kernel() -> None:
+    torch.manual_seed(0)
+    node = dc.Discrete(8, 5000, residual="none").cuda()
+    dc.Dials(tau=1.0, beta=0.5).attach(node)
+    u, target = torch.randn(16, 8, device="cuda"), torch.randn(16, 8, device="cuda")
+
+    def step() -> Tensor:
+        loss = F.mse_loss(node(u), target)
+        loss.backward()
+        return loss
+
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        step()
+    torch.cuda.synchronize()
+    node.zero_grad(set_to_none=True)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        loss = step()
+    losses = []
+    for _ in range(60):
+        graph.replay()
+        with torch.no_grad():
+            assert node.codebook.grad is not None
+            node.codebook.sub_(20 * node.codebook.grad)
+        losses.append(loss.item())
+    assert sum(losses[-5:]) < 0.9 * sum(losses[:5])
+
+
+@pytest.mark.parametrize("categories", [5, 5000])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_relaxed_rows_follow_softmax_of_theta_over_beta(categories: int, compiled: bool) -> None:
+    torch.manual_seed(0)
+    theta = torch.full((categories,), -torch.inf, device="cuda")
+    theta[:5] = torch.tensor([1.0, -0.5, 0.3, 2.0, 0.0])
+
+    def relax(rows: Tensor) -> Tensor:
+        return dc.gumbel_softmax(rows, 3.0, beta=2.0)
+
+    z = (torch.compile(relax, fullgraph=True) if compiled else relax)(theta.expand(50_000, -1))
+    counts = z.argmax(-1).bincount(minlength=5)[:5].cpu()
+    assert counts.sum() == 50_000
+    assert chi_square_p(counts, (theta[:5].cpu() / 2.0).softmax(-1)) > 1e-4
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_noise(compiled: bool) -> None:
+    torch.manual_seed(0)
+
+    def draw() -> Tensor:
+        return dc.gumbel([10_000_000], device="cuda")
+
+    sampler = torch.compile(draw, fullgraph=True) if compiled else draw
+    for _ in range(20):
+        noise = sampler()
+        assert noise.isfinite().all()
+        assert (noise == noise.max()).sum() == 1
+    uniform = torch.exp(-torch.exp(-noise[:100_000].double().cpu()))
+    assert kolmogorov_p(uniform) > 1e-4
+
+
+def test_values_are_read_inside_debug_only() -> None:
+    bad = torch.full((2, 3), -torch.inf, device="cuda")
+    assert (dc.gumbel_softmax(bad) == 0).all()
+    with dc.debug(), pytest.raises(ValueError, match="row 0 has no category left"):
+        dc.gumbel_softmax(bad)
+    assert (dc.gumbel_softmax(bad) == 0).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("categories", [50, 5000])
+def test_half_precision(dtype: torch.dtype, categories: int) -> None:
+    logits = torch.randn(64, categories, device="cuda").to(dtype).requires_grad_()
+    z = dc.gumbel_softmax(logits, 0.1, beta=3.0)
+    (gradient,) = torch.autograd.grad((z.float() * torch.randn_like(z.float())).sum(), logits)
+    assert z.dtype == dtype and z.isfinite().all() and gradient.isfinite().all()
+
+
+def test_probe_restores_the_cuda_generator() -> None:
+    model = Adder().cuda()
+    a, b = torch.randn(7, 6, device="cuda"), torch.randn(7, 6, device="cuda")
+    target = torch.arange(7, device="cuda") % 5
+    before = torch.cuda.get_rng_state()
+    first = dc.probe(model, lambda: F.cross_entropy(model(a, b), target))
+    assert torch.equal(before, torch.cuda.get_rng_state())
+    assert dc.probe(model, lambda: F.cross_entropy(model(a, b), target)) == first
