@@ -23,14 +23,14 @@ demo: .venv/ready  ## the paper's two toy experiments as pictures, in figures/
 	$(BIN)/dcgraph figure saturation
 	$(BIN)/dcgraph figure simplex
 
-# The compiled tests run in a session of their own: torch.compile cannot trace through the
-# run-time shape checks that the other tests switch on.
+# tests/plain runs in a session of its own: torch.compile and Triton cannot trace through the run-time
+# shape checks that the other tests switch on.
 test: .venv/ready  ## format, lint, types, tests, doctests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/pytest tests --ignore tests/compiled --jaxtyping-packages dcgraph,beartype.beartype
-	$(BIN)/pytest tests/compiled src --doctest-modules
+	$(BIN)/pytest tests --ignore tests/plain --jaxtyping-packages dcgraph,beartype.beartype
+	$(BIN)/pytest tests/plain src --doctest-modules
 
 format: .venv/ready  ## format the code and mend what the linter can
 	$(BIN)/ruff format .

@@ -85,6 +85,12 @@ def test_nodes_added_after_attaching_are_seen_at_the_next_move() -> None:
     assert first == second
 
 
+def test_attaching_twice_is_attaching_once() -> None:
+    model = Adder()
+    dials = make_dials().attach(model).attach(model)
+    assert "1 model" in repr(dials) and "models" not in repr(dials)
+
+
 def test_foreign_state_is_refused() -> None:
     dials = make_dials()
     with pytest.raises(ValueError, match="not a state of Dials"):

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import dcgraph as dc
+from dcgraph import probing
 from models import Adder, Chain
 
 
@@ -94,6 +95,60 @@ def test_probe_leaves_no_trace() -> None:
     assert all(torch.equal(*pair) for pair in zip(gradients, now, strict=True))
 
 
+def test_vs_last_compares_with_the_last_node() -> None:
+    row = probing.Reading
+    report = probing.Report(
+        1.0, 1.0, (row("a", 0, 0.5, categories=3), row("b", 0, 2.0, categories=3), row("w", 0, 4.0))
+    )
+    assert [line.split()[3] for line in str(report).splitlines()[1:4]] == ["0.25", "1", "2"]
+
+
+def test_hard_and_relaxed_calls_are_matched_by_name() -> None:
+    class Reordered(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.small, self.large = dc.Categorical(), dc.Categorical()
+
+        def forward(self, a: Tensor, b: Tensor) -> Tensor:
+            if self.training:
+                first, second = self.small(dc.watch("a", a)), self.large(b)
+            else:
+                second, first = self.large(b), self.small(a)
+            total: Tensor = first.sum() + second.sum()
+            return total
+
+    model = Reordered()
+    dc.Dials(beta=0.0).attach(model)
+    a, b = 50 * torch.eye(3)[[0, 1]], 50 * torch.eye(10)[[8, 9]]
+    report = dc.probe(model, lambda: model(a, b))
+    gaps = {row.name: row.gap for row in report.readings}
+    assert gaps == {"a": None, "small": pytest.approx(0.0), "large": pytest.approx(0.0)}
+
+
+def test_closure_that_calls_backward_is_refused_and_nothing_is_lost() -> None:
+    model = Adder()
+    a = torch.randn(3, 6)
+    model(a, a).sum().backward()
+    before = [p.grad for p in model.parameters()]
+
+    def closure() -> Tensor:
+        loss: Tensor = model(a, a).sum()
+        loss.backward()
+        return loss
+
+    with pytest.raises(ValueError, match="called backward"):
+        dc.probe(model, closure)
+    assert all(p.grad is g for p, g in zip(model.parameters(), before, strict=True))
+
+
+def test_probe_inside_inference_mode() -> None:
+    model = Adder()
+    a = torch.randn(3, 6)
+    with torch.inference_mode():
+        report = dc.probe(model, lambda: model(a, a).square().sum())
+    assert all(row.gradient for row in report.readings)
+
+
 def test_probe_restores_after_an_error() -> None:
     model = Adder().eval()
     with pytest.raises(ZeroDivisionError):
@@ -134,6 +189,19 @@ def test_trace_records_decisions() -> None:
     torch.testing.assert_close(steps[1].probability, theta.softmax(-1).amax(-1))
     assert str(steps).splitlines()[0].startswith("symbol[0]: ")
     assert [step.call for step in steps[1:]] == [1]
+
+
+def test_traces_nest() -> None:
+    node = dc.Categorical().eval()
+    theta = torch.tensor([[5.0, 1.0, 0.0]])
+    with dc.trace(node) as outer:
+        node(theta)
+        with dc.trace(node) as inner:
+            node(theta)
+        node(theta, mask=torch.tensor([False, True, True]))
+    assert (len(outer), len(inner)) == (3, 1)
+    assert outer[2].index == 1
+    torch.testing.assert_close(outer[2].probability, theta[:, 1:].softmax(-1)[:, 0])
 
 
 def test_trace_of_relaxed_rows_is_their_largest_entry() -> None:

@@ -9,10 +9,11 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrizations, parametrize, prune
 
 import dcgraph as dc
-from dcgraph.functional import Gate
 from dcgraph.nodes import Decode, Residual
+from dcgraph.residual import Gate
 from statistics_of_fit import chi_square_p
 
 
@@ -90,6 +91,65 @@ def test_estimators_keep_masks(estimator: str) -> None:
     z = dc.Categorical(estimator=estimator)(theta, mask=mask)
     (gradient,) = torch.autograd.grad((z * torch.randn_like(z)).sum(), theta)
     assert (z[:, 1] == 0).all() and (gradient[:, 1] == 0).all()
+
+
+def test_generator_decides_noise_and_gate() -> None:
+    node = dc.Discrete(6, 4, gate="element")
+    dc.Dials(tau=2.0, beta=1.0, alpha=0.5).attach(node)
+    u = torch.randn(50, 6)
+
+    def run(seed: int) -> Tensor:
+        result: Tensor = node(u, generator=torch.Generator().manual_seed(seed))
+        return result
+
+    before = torch.get_rng_state()
+    assert torch.equal(run(0), run(0)) and not torch.equal(run(0), run(1))
+    assert torch.equal(before, torch.get_rng_state()), "noise and gate leave the global one alone"
+
+    node.eval().categorical.decode = "sample"
+    assert torch.equal(run(0), run(0)) and not torch.equal(run(0), run(1))
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_reversed_noise_of_a_node() -> None:
+    theta = torch.randn(5, 4)
+    node = dc.Categorical(noise="reversed")
+    noise = dc.gumbel([5, 4], generator=torch.Generator().manual_seed(0))
+    z = node(theta, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(z, (theta - noise).softmax(-1))
+
+
+def test_defaults_are_the_papers() -> None:
+    node = dc.Discrete(6, 4)
+    assert node.dropres is not None and (node.dropres.mode, node.dropres.gate) == ("drop", "call")
+    assert node.source == "tied" and node.categorical.estimator == "gumbel_softmax"
+    assert node.categorical.noise == "gumbel"
+
+
+@pytest.mark.parametrize("change", ["parametrize", "weight_norm", "prune"])
+def test_codebook_is_an_ordinary_parameter(change: str) -> None:
+    node = dc.Discrete(6, 4)
+    if change == "parametrize":
+        parametrize.register_parametrization(node, "codebook", nn.Tanh())
+    elif change == "weight_norm":
+        parametrizations.weight_norm(node, "codebook")
+    else:
+        prune.random_unstructured(node, "codebook", amount=0.5)
+    assert is_row(node.eval()(torch.randn(7, 6)), node.codebook).all()
+
+
+def test_dials_start_at_one_wherever_the_model_comes_from() -> None:
+    torch.set_default_dtype(torch.float64)
+    try:
+        double = dc.Discrete(6, 4)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert double.tau.dtype == torch.float32
+    with torch.device("meta"):
+        node = dc.Discrete(6, 4)
+    node.to_empty(device="cpu")
+    assert node.alpha is not None
+    assert all(dial == 1 for dial in (node.tau, node.beta, node.alpha))
 
 
 def test_codebooks() -> None:

@@ -74,6 +74,23 @@ def test_gradcheck(hard: bool) -> None:
         )
 
 
+@pytest.mark.parametrize("hard", [False, True])
+def test_gradient_of_tau_and_beta_under_a_mask(hard: bool) -> None:
+    theta, noise = torch.randn(3, 4).double(), dc.gumbel([3, 4], dtype=torch.float64)
+    mask = torch.tensor([True, True, False, True])
+    dials = [torch.tensor(value, dtype=torch.float64, requires_grad=True) for value in (1.7, 0.6)]
+    weights = torch.randn(3, 4).double()
+
+    def loss(theta: Tensor, noise: Tensor, weights: Tensor, mask: Tensor | None) -> Tensor:
+        tau, beta = dials
+        z = dc.gumbel_softmax(theta, tau, beta=beta, noise=noise, mask=mask, hard=hard)
+        return (z * weights).sum()
+
+    found = torch.autograd.grad(loss(theta, noise, weights, mask), dials)
+    alone = loss(theta[:, mask], noise[:, mask], weights[:, mask], None)
+    torch.testing.assert_close(found, torch.autograd.grad(alone, dials))
+
+
 def test_beta_to_zero_is_softmax_and_to_infinity_uniform_and_hard() -> None:
     torch.manual_seed(0)
     theta = torch.tensor([3.0, 0.0, -2.0, 1.0]).expand(50_000, -1)

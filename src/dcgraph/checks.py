@@ -1,7 +1,7 @@
 """Checks of arguments. Every error says the argument, its value and the remedy.
 
 Python values and shapes are always checked. Checks that must read the values of a tensor run where
-that is cheap and possible: in eager mode on the CPU, and on CUDA inside :func:`debug`. A compiled,
+that is cheap and possible: in eager mode off the GPU, and on CUDA inside :func:`debug`. A compiled,
 captured or vmapped call skips them.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -26,7 +26,7 @@ _reads_cuda = False
 def debug() -> Iterator[None]:
     """Also check tensor values on CUDA, at the price of a synchronisation in every call.
 
-    >>> import dcgraph as dc
+    >>> import torch, dcgraph as dc
     >>> with dc.debug():
     ...     z = dc.gumbel_softmax(torch.zeros(2, 3))
     """
@@ -38,7 +38,8 @@ def debug() -> Iterator[None]:
         _reads_cuda = before
 
 
-def _may_read(tensor: Tensor) -> bool:
+def may_read(tensor: Tensor) -> bool:
+    """Whether reading values is cheap here; vmap can still refuse, see :func:`read`."""
     if torch.compiler.is_compiling() or tensor.is_meta:
         return False
     return not tensor.is_cuda or (_reads_cuda and not torch.cuda.is_current_stream_capturing())
@@ -46,7 +47,7 @@ def _may_read(tensor: Tensor) -> bool:
 
 def read(value: Tensor) -> float | None:
     """The value of a one-element tensor, or None where it cannot or should not be read."""
-    if not _may_read(value):
+    if not may_read(value):
         return None
     try:
         return float(value)
@@ -54,16 +55,17 @@ def read(value: Tensor) -> float | None:
         return None
 
 
-def closest(name: str, known: Iterable[str]) -> str:
+def closest(name: object, known: Collection[str]) -> str:
     """The end of a sentence about an unknown name: what was probably meant, and what there is."""
-    known = list(known)
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
     there_are = f"here are: {', '.join(known)}."
     return f"did you mean {near[0]!r}? T{there_are}" if near else f"t{there_are}"
 
 
-def check_choice(argument: str, value: str, known: Iterable[str]) -> None:
-    known = list(known)
+def check_choice(argument: str, value: object, known: Collection[str]) -> None:
+    if not isinstance(value, str):
+        kind = type(value).__name__
+        raise TypeError(f"{argument} is a {kind}, but a name is needed; {closest(kind, known)}")
     if value not in known:
         raise ValueError(f"{argument}={value!r} is unknown; {closest(value, known)}")
 
@@ -71,9 +73,12 @@ def check_choice(argument: str, value: str, known: Iterable[str]) -> None:
 _DIAL_RANGES: dict[str, tuple[Callable[[float], bool], str]] = {
     "tau": (
         lambda tau: 0 < tau < math.inf,
-        "a temperature is > 0; for hard choices use hard=True or dcgraph.argmax.",
+        "a temperature is > 0 and finite; for hard choices use hard=True or dcgraph.argmax.",
     ),
-    "beta": (lambda beta: 0 <= beta < math.inf, "a noise scale is >= 0; 0 means no noise."),
+    "beta": (
+        lambda beta: 0 <= beta < math.inf,
+        "a noise scale is >= 0 and finite; 0 means no noise.",
+    ),
     "alpha": (lambda alpha: 0 <= alpha <= 1, "the share of dropped residuals lies in [0, 1]."),
 }
 
@@ -82,11 +87,13 @@ def check_dial(argument: str, value: Dial) -> None:
     """tau > 0, beta >= 0, 0 <= alpha <= 1, for a number or for every entry of a tensor."""
     allowed, remedy = _DIAL_RANGES[argument]
     extremes: list[float | None]
-    if not isinstance(value, Tensor):
+    if isinstance(value, int | float):
         extremes = [value]
+    elif not isinstance(value, Tensor):
+        raise TypeError(f"{argument} is a {type(value).__name__}; pass a number or a tensor.")
     elif value.numel() == 1:
         extremes = [read(value.detach())]
-    elif _may_read(value) and value.numel():  # a NaN entry shows in both extremes
+    elif may_read(value) and value.numel():  # a NaN entry shows in both extremes
         extremes = [read(extreme) for extreme in value.detach().aminmax()]
     else:
         extremes = []
@@ -96,8 +103,9 @@ def check_dial(argument: str, value: Dial) -> None:
 
 
 def check_logits(logits: Tensor, dim: int) -> None:
-    if not logits.is_floating_point():
-        raise TypeError(f"logits have dtype {logits.dtype}; pass floating point logits.")
+    if not isinstance(logits, Tensor) or not logits.is_floating_point():
+        kind = logits.dtype if isinstance(logits, Tensor) else type(logits).__name__
+        raise TypeError(f"logits are of type {kind}; pass a floating point tensor.")
     if logits.ndim == 0:
         raise ValueError("logits have no dimension; pass at least one dimension of categories.")
     if not -logits.ndim <= dim < logits.ndim:
@@ -109,43 +117,62 @@ def check_logits(logits: Tensor, dim: int) -> None:
         )
 
 
-def check_broadcasts(argument: str, value: Dial, logits: Tensor, dim: int) -> None:
-    """A dial tensor has one value per row: size 1 along ``dim``, and it never enlarges the logits.
+def broadcasts_into(shape: Sequence[int], target: Sequence[int]) -> bool:
+    """Whether a tensor of ``shape`` broadcasts against ``target`` without enlarging it."""
+    return len(shape) <= len(target) and all(
+        have in (1, want) for have, want in zip(reversed(shape), reversed(target), strict=False)
+    )
+
+
+def check_one_per_row(argument: str, value: Dial, of: str, tensor: Tensor, dim: int) -> None:
+    """A dial tensor has one value per row: size 1 along ``dim``, and it enlarges nothing.
 
     Without this rule a [B] tensor against [B, K] logits would silently mean one value per
     *category* whenever B == K.
     """
     if not isinstance(value, Tensor) or value.ndim == 0:
         return
-    shape = (1,) * (logits.ndim - value.ndim) + tuple(value.shape)
-    fits = len(shape) == logits.ndim and all(
-        have in (1, want) for have, want in zip(shape, logits.shape, strict=True)
-    )
-    if not fits or shape[dim] != 1:
-        want = list(logits.shape)
-        want[dim] = 1
+    rows = list(tensor.shape)
+    rows[dim] = 1
+    if not broadcasts_into(value.shape, rows):
         raise ValueError(
-            f"{argument} has shape {tuple(value.shape)}, which is not one value per row of logits "
-            f"of shape {tuple(logits.shape)}; give it shape {tuple(want)}, for example with "
-            f"{argument}.unsqueeze({dim})."
+            f"{argument} has shape {tuple(value.shape)}, but one value per row of {of} of shape "
+            f"{tuple(tensor.shape)} has shape {tuple(rows)}; reshape it, or pass a single number."
         )
 
 
-def check_rows(logits: Tensor, dim: int, tau: Dial = 1.0) -> bool:
-    """Raise for NaN, +inf and rows without any category left; False where nothing could be read.
+def check_mask(mask: Tensor, logits: Tensor) -> None:
+    if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
+        kind = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
+        raise TypeError(
+            f"mask is of type {kind}; pass a bool tensor, True where a category may be chosen."
+        )
+    if not broadcasts_into(mask.shape, logits.shape):
+        raise ValueError(
+            f"mask has shape {tuple(mask.shape)}, which does not broadcast to the shape "
+            f"{tuple(logits.shape)} of the logits; give it that shape, with 1 where it is shared."
+        )
 
-    One pass over the logits: the largest entry of a row shows all of these at once.
+
+_LARGEST_NOISE = 44.0
+
+
+def check_rows(logits: Tensor, dim: int, tau: Dial = 1.0, beta: Dial = 0.0) -> bool:
+    """Raise for NaN, +inf, overflow and rows without any category left.
+
+    One pass over the logits: the largest entry of a row shows all of these at once. The answer is
+    False where no values could be read.
     """
-    if not _may_read(logits):
+    if not may_read(logits):
         return False
     top = logits.detach().amax(dim, keepdim=True)
-    fine = read(torch.isfinite(top / tau).all())
+    fine = read(torch.isfinite((top + _LARGEST_NOISE * beta) / tau).all())
     if fine is not None and not fine:
-        _explain_rows(top, dim, tau)
+        _explain_rows(top, dim)
     return fine is not None
 
 
-def _explain_rows(top: Tensor, dim: int, tau: Dial) -> None:
+def _explain_rows(top: Tensor, dim: int) -> None:
     def first(bad: Tensor) -> str:
         row = bad.squeeze(dim).nonzero()[0].tolist()
         return "the only row" if not row else f"row {row[0] if len(row) == 1 else tuple(row)}"
@@ -164,7 +191,6 @@ def _explain_rows(top: Tensor, dim: int, tau: Dial) -> None:
             f"{first(bad)} has no category left: all are masked or -inf; "
             "leave at least one category in every row."
         )
-    bad = ~torch.isfinite(top / tau)
     raise ValueError(
-        f"logits / tau overflows in {first(bad)}; use a larger tau, or hard=True with tau=1."
+        "(logits + noise) / tau overflows; use a larger tau, a smaller beta or smaller logits."
     )

@@ -46,8 +46,8 @@ class Dials:
         alpha: float | Schedule = 1.0,
         every: int = 1,
     ) -> None:
-        if every < 1:
-            raise ValueError(f"every={every}, but the dials move once in at least 1 call.")
+        if not isinstance(every, int) or every < 1:
+            raise ValueError(f"every={every}, but the dials move once in a whole number of calls.")
         self.every = every
         self._schedules: dict[str, Schedule] = {
             name: setting if callable(setting) else constant(setting)
@@ -75,7 +75,8 @@ class Dials:
     def attach(self, model: nn.Module) -> Dials:
         """Set the dials of all nodes in ``model``, now and at every move; returns the dials.
 
-        A model that was copied or loaded afresh is another model: attach it as well.
+        A model that was copied or loaded afresh is another model: attach it as well. A part of a
+        model can have dials of its own, but each node only one: the last to move wins.
         """
         if not dialled(model):
             raise ValueError(
@@ -106,14 +107,14 @@ class Dials:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where :meth:`state_dict` was taken."""
-        if set(state) != {"calls", "every"}:
+        if set(state) != {"calls", "every"} or not isinstance(state["calls"], int):
             raise ValueError(f"this is not a state of Dials: it has the keys {sorted(state)}.")
         if state["every"] != self.every:
             raise ValueError(
                 f"the state was saved with every={state['every']}, but these dials have "
                 f"every={self.every}; build them with the saved one."
             )
-        self._calls = int(state["calls"])
+        self._calls = state["calls"]
         self._write()
 
     def __repr__(self) -> str:

@@ -12,8 +12,10 @@ from torch import Tensor, nn
 
 from .checks import check_choice
 from .estimators import get_estimator
-from .functional import Gate, Noise, drop_residual, one_hot, sample
+from .functional import one_hot, sample
+from .noise import Law, Noise
 from .observe import Event, is_observed, tell
+from .residual import Gate, check_residual, drop_residual
 
 Decode = Literal["argmax", "sample"]
 """How a node chooses in eval mode."""
@@ -38,15 +40,16 @@ class Dialled(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         for name in self.dial_names:
-            self.register_buffer(name, torch.tensor(1.0), persistent=False)
+            self.register_buffer(name, torch.ones((), dtype=torch.float32), persistent=False)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Dialled:
-        # model.half() must not round the dials: follow to the device, keep the dtype.
-        before = {name: self._buffers[name] for name in self.dial_names}
+        before = {name: self.get_buffer(name) for name in self.dial_names}
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         for name, dial in before.items():
-            moved = self._buffers[name]
-            if dial is not None and moved is not None and moved.dtype != dial.dtype:
+            moved = self.get_buffer(name)
+            if dial.is_meta and not moved.is_meta:  # to_empty() left anything at all in it
+                self._buffers[name] = torch.ones_like(moved, dtype=dial.dtype)
+            elif moved.dtype != dial.dtype:  # half() must not round it
                 self._buffers[name] = dial.to(moved.device)
         return self
 
@@ -61,9 +64,10 @@ class Categorical(Dialled):
     Args:
         estimator: a name in ``dcgraph.estimators.ESTIMATORS``.
         decode: "argmax" or "sample", the choice in eval mode; may be set later.
-        noise: "gumbel", or "reversed" for the noise of the code released with the paper.
+        noise: "gumbel", or "reversed" for the noise of the code released with the paper; that one
+            also changes what decode="sample" draws.
 
-    >>> import dcgraph as dc
+    >>> import torch, dcgraph as dc
     >>> dc.Categorical().eval()(torch.tensor([[0.1, 2.0, 0.3]]))
     tensor([[0., 1., 0.]])
     """
@@ -77,14 +81,15 @@ class Categorical(Dialled):
         *,
         estimator: str = "gumbel_softmax",
         decode: Decode = "argmax",
-        noise: Literal["gumbel", "reversed"] = "gumbel",
+        noise: Law = "gumbel",
     ) -> None:
         super().__init__()
-        check_choice("noise", noise, ("gumbel", "reversed"))
+        check_choice("noise", noise, get_args(Law))
+        check_choice("decode", decode, get_args(Decode))
         get_estimator(estimator)
         self.estimator = estimator
         self.decode = decode
-        self.noise: Literal["gumbel", "reversed"] = noise
+        self.noise: Law = noise
 
     def forward(
         self,
@@ -124,7 +129,8 @@ class Categorical(Dialled):
         return None, sample(logits, mask=mask, noise=noise, generator=generator)
 
     def extra_repr(self) -> str:
-        return f"estimator={self.estimator!r}, decode={self.decode!r}"
+        noise = "" if self.noise == "gumbel" else f", noise={self.noise!r}"
+        return f"estimator={self.estimator!r}, decode={self.decode!r}{noise}"
 
 
 class DropRes(Dialled):
@@ -158,10 +164,11 @@ class DropRes(Dialled):
     ) -> Float[Tensor, "*shape"]:
         if not self.training:
             return value
+        check_residual(value, residual)
         if self.mode == "always":
             return value + residual
         if self.mode == "weighted":
-            return torch.lerp(residual, value, self.alpha.to(value.dtype))
+            return (1 - self.alpha) * residual + self.alpha * value
         return drop_residual(value, residual, self.alpha, gate=self.gate, generator=generator)
 
     def extra_repr(self) -> str:
@@ -193,7 +200,7 @@ class Discrete(nn.Module):
         gate: what shares one draw of the DropRes gate, see :func:`dcgraph.drop_residual`.
         estimator, decode, noise: see :class:`Categorical`.
 
-    >>> import dcgraph as dc
+    >>> import torch, dcgraph as dc
     >>> node = dc.Discrete(dim=4, categories=3).eval()
     >>> v = node(torch.randn(2, 4))
     >>> all(any(torch.equal(row, code) for code in node.codebook) for row in v)
@@ -214,13 +221,18 @@ class Discrete(nn.Module):
         gate: Gate = "call",
         estimator: str = "gumbel_softmax",
         decode: Decode = "argmax",
-        noise: Literal["gumbel", "reversed"] = "gumbel",
+        noise: Law = "gumbel",
     ) -> None:
         super().__init__()
         for argument, size in (("dim", dim), ("categories", categories), ("width", width)):
             if size is not None and size < 1:
                 raise ValueError(f"{argument}={size}, but a size is at least 1.")
         check_choice("residual", residual, get_args(Residual))
+        check_choice("gate", gate, get_args(Gate))
+        if isinstance(codebook, Tensor):
+            raise TypeError(
+                'hand a tensor in at the call: codebook="given", then node(u, codebook=C).'
+            )
         codebook = codebook or ("tied" if g is None else "separate")
         check_choice("codebook", codebook, get_args(Codebook))
         self.source = codebook
@@ -287,7 +299,7 @@ class Discrete(nn.Module):
 
         Args:
             u: the input.
-            residual: what DropRes adds instead of u, of the output's width.
+            residual: what DropRes adds instead of u, of the output's shape.
             codebook: rows to use in this call instead of the node's own.
             mask: True where a category may be chosen, broadcast against the logits.
             noise: Gumbel noise of scale 1 to replay, of the shape of the logits.
@@ -304,32 +316,22 @@ class Discrete(nn.Module):
         v = relaxed @ rows.to(relaxed.dtype)
         if self.dropres is None:
             return v
-        bypass = self._bypass(u, residual).to(v.dtype)
-        mixed: Tensor = self.dropres(v, bypass, generator=generator)
+        bypass = u if residual is None else residual
+        mixed: Tensor = self.dropres(v, bypass.to(v.dtype), generator=generator)
         return mixed
 
     def _rows(self, codebook: Tensor | None) -> Tensor:
-        rows = self._parameters["codebook"] if codebook is None else codebook
-        if rows is None:
+        if codebook is None and self.source == "given":
             raise ValueError(
                 'the node has codebook="given", but none was given; call it as node(u, codebook=C).'
             )
+        rows = self.codebook if codebook is None else codebook
         if rows.shape != (self.categories, self.width):
             raise ValueError(
                 f"codebook has shape {tuple(rows.shape)}, but the node was built for "
                 f"(categories, width) = {(self.categories, self.width)}."
             )
         return rows
-
-    def _bypass(self, u: Tensor, residual: Tensor | None) -> Tensor:
-        bypass = u if residual is None else residual
-        if bypass.shape != (*u.shape[:-1], self.width):
-            raise ValueError(
-                f"the residual has shape {tuple(bypass.shape)}, but the output "
-                f"{(*u.shape[:-1], self.width)}; pass residual= of the output's shape, or build "
-                'the node with residual="none".'
-            )
-        return bypass
 
     def extra_repr(self) -> str:
         width = "" if self.width == self.dim else f", width={self.width}"
@@ -339,7 +341,7 @@ class Discrete(nn.Module):
 def nodes(model: nn.Module) -> Iterator[tuple[str, Categorical | Discrete]]:
     """The discrete nodes of a model with their names; the parts of a Discrete are not listed.
 
-    >>> import dcgraph as dc
+    >>> import torch, dcgraph as dc
     >>> [name for name, node in dc.nodes(torch.nn.Sequential(dc.Discrete(4, 3), dc.Categorical()))]
     ['0', '1']
     """

@@ -5,6 +5,7 @@ Outside of a probe or trace nothing happens, and nothing at all in compiled code
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,6 +25,12 @@ class Event:
     relaxed: Tensor | None = None  # z in training, None where the choice was hard
     index: Tensor | None = None  # the hard choice, None where it was relaxed
     mask: Tensor | None = None
+
+    def theta(self) -> Tensor:
+        """The logits as the choice saw them, masked ones -inf, in float32 and without gradient."""
+        assert self.logits is not None
+        theta = self.logits.detach().float()
+        return theta if self.mask is None else theta.masked_fill(~self.mask, -math.inf)
 
     def chosen(self) -> Tensor:
         """The category each row chose, relaxed rows by their largest entry."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -103,6 +102,9 @@ def probe(model: nn.Module, closure: Callable[[], Tensor]) -> Report:
     of |differences|: 0 when the discrete model does what the relaxed one does, 1 when it always
     chooses otherwise.
 
+    A gradient is the whole one of that tensor: what else uses it, such as the residual or a second
+    node, counts too. Raw data as input have none.
+
     Parameters, their gradients, buffers, train/eval modes and torch's random state are as before
     afterwards.
 
@@ -110,7 +112,7 @@ def probe(model: nn.Module, closure: Callable[[], Tensor]) -> Report:
         model: a model with discrete nodes.
         closure: computes the loss, a scalar, from the model: ``lambda: loss(model(x), y)``.
 
-    >>> import dcgraph as dc
+    >>> import torch, dcgraph as dc
     >>> node = dc.Discrete(4, 3)
     >>> report = dc.probe(node, lambda: node(torch.ones(2, 4)).square().sum())
     >>> [(row.name, row.call, row.categories) for row in report.readings]
@@ -119,32 +121,32 @@ def probe(model: nn.Module, closure: Callable[[], Tensor]) -> Report:
     names = {id(node): name for name, node in nodes(model)}
     if not names:
         raise ValueError(f"{type(model).__name__} has no discrete nodes to probe.")
-    with _restored(model):
+    with _restored(model), torch.inference_mode(False), torch.enable_grad():
         hard_loss, hard = _run(model, closure, names, training=False)
-        with torch.enable_grad():
-            loss, soft = _run(model, closure, names, training=True)
-            gradients = _gradients(loss, soft)
-    calls: Counter[str] = Counter()
-    readings = []
-    for position, event in enumerate(soft):
-        name = names.get(id(event.source), event.source)
-        assert isinstance(name, str)
-        same = hard[position] if len(hard) == len(soft) else None
-        readings.append(_reading(name, calls[name], event, same, gradients))
-        calls[name] += 1
-    return Report(loss.item(), hard_loss.item(), tuple(readings))
+        loss, soft = _run(model, closure, names, training=True)
+        gradients = _gradients(loss, list(soft.values()))
+    readings = tuple(
+        _reading(name, call, event, hard.get((name, call)), gradients)
+        for (name, call), event in soft.items()
+    )
+    return Report(loss.item(), hard_loss.item(), readings)
 
 
 @contextmanager
 def _restored(model: nn.Module) -> Iterator[None]:
-    """Put modes and buffers (a BatchNorm's statistics, say) back afterwards."""
+    """Put modes, gradients and buffers (a BatchNorm's statistics, say) back afterwards."""
     modes = [(module, module.training) for module in model.modules()]
+    gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
+    for parameter, _ in gradients:
+        parameter.grad = None
     buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
     try:
         yield
     finally:
         for module, training in modes:
             module.training = training
+        for parameter, gradient in gradients:
+            parameter.grad = gradient
         with torch.no_grad():
             for buffer, value in buffers:
                 buffer.copy_(value)
@@ -158,12 +160,16 @@ def _forked(model: nn.Module) -> AbstractContextManager[None]:
 
 def _run(
     model: nn.Module, closure: Callable[[], Tensor], names: dict[int, str], *, training: bool
-) -> tuple[Tensor, list[Event]]:
-    events: list[Event] = []
+) -> tuple[Tensor, dict[tuple[str, int], Event]]:
+    """The loss, and what each node and watched tensor told, by name and number of the call."""
+    events: dict[tuple[str, int], Event] = {}
+    calls: Counter[str] = Counter()
 
     def record(event: Event) -> None:
-        if isinstance(event.source, str) or id(event.source) in names:
-            events.append(event)
+        name = event.source if isinstance(event.source, str) else names.get(id(event.source))
+        if name is not None:
+            events[name, calls[name]] = event
+            calls[name] += 1
 
     model.train(training)
     with _forked(model), observing(record):
@@ -172,7 +178,9 @@ def _run(
         raise ValueError(
             f"the closure returned {_describe(loss)}; it must return the loss, a scalar tensor."
         )
-    if not any(event.logits is not None for event in events):
+    if any(parameter.grad is not None for parameter in model.parameters()):
+        raise ValueError("the closure called backward(); let it return the loss, and no more.")
+    if not any(event.logits is not None for event in events.values()):
         raise ValueError(
             "the closure called no node of the model; call the model inside it, "
             "and probe a compiled model before torch.compile."
@@ -196,7 +204,7 @@ def _gradients(loss: Tensor, events: list[Event]) -> dict[int, float | None]:
         return {}
     found = torch.autograd.grad(loss, list(tensors.values()), allow_unused=True)
     return {
-        key: None if gradient is None else gradient.abs().mean().item()
+        key: None if gradient is None else gradient.float().abs().mean().item()
         for key, gradient in zip(tensors, found, strict=True)
     }
 
@@ -208,12 +216,10 @@ def _reading(
     if event.logits is None:
         return Reading(name, call, at_input)
     assert event.relaxed is not None
-    theta, z = event.logits.detach().float(), event.relaxed.detach().float()
-    if event.mask is not None:
-        theta = theta.masked_fill(~event.mask, -math.inf)
+    theta, z = event.theta(), event.relaxed.detach().float()
     p = theta.softmax(-1)
     categories = theta.shape[-1]
-    used = len(set(p.argmax(-1).flatten().tolist()))
+    used = p.argmax(-1).unique().numel()
     gap = None
     if hard is not None and hard.index is not None and hard.index.shape == z.shape[:-1]:
         agreed = z.gather(-1, hard.index.clamp(min=0).unsqueeze(-1))

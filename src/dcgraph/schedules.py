@@ -57,6 +57,8 @@ def exponential(start: float, gamma: float, floor: float) -> Schedule:
     >>> [round(tau(t), 2) for t in (0, 100, 1000)]
     [8.0, 3.59, 1.0]
     """
+    _check("floor", floor, floor > 0, "a temperature stays > 0.")
+    _check("start", start, start >= floor, f"decay starts above the floor {floor}.")
     _check("gamma", gamma, gamma > 0, "the rate of decay is > 0; for no decay use constant().")
     return lambda t: max(floor, start * math.exp(-gamma * t))
 

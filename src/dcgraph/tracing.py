@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import overload
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -58,7 +57,7 @@ def trace(model: nn.Module) -> Iterator[Trace]:
     In eval mode these are the choices themselves; in training mode the largest entries of the
     relaxed rows. A compiled model does not report: trace the model it was made of.
 
-    >>> import dcgraph as dc
+    >>> import torch, dcgraph as dc
     >>> node = dc.Categorical().eval()
     >>> with dc.trace(node) as steps:
     ...     _ = node(torch.tensor([[1.0, 3.0], [2.0, 0.0]]))
@@ -82,9 +81,6 @@ def trace(model: nn.Module) -> Iterator[Trace]:
 
 
 def _probability(event: Event, index: Tensor) -> Tensor:
-    assert event.logits is not None
-    theta = event.logits.detach().float()
-    if event.mask is not None:
-        theta = theta.masked_fill(~event.mask, -torch.inf)
+    theta = event.theta()
     chosen = theta.gather(-1, index.clamp(min=0).unsqueeze(-1)).squeeze(-1)
     return (chosen - theta.logsumexp(-1)).exp()

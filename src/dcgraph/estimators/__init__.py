@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from ..checks import Dial, check_choice
-from ..functional import Noise, gumbel_softmax
+from ..functional import gumbel_softmax
+from ..noise import Noise
 from .straight_through import straight_through_softmax
 
 

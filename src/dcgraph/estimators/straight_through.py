@@ -7,7 +7,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from ..checks import Dial
-from ..functional import Noise, gumbel_softmax, one_hot, sample, straight_through
+from ..functional import gumbel_softmax, one_hot, sample, straight_through
+from ..noise import Noise
 
 
 def straight_through_softmax(

@@ -42,17 +42,18 @@ def _log2_exponential(own, other):
 
 
 @triton.jit
-def _noise_words(seed, row, columns):
-    # Philox with the counter (column, row): 4 words for the columns c, c + Q, c + 2Q, c + 3Q.
+def _noise_words(seed, stream, columns):
+    # Philox with the counter (column, stream): 4 words for columns c, c + Q, c + 2Q, c + 3Q.
     zero = tl.zeros_like(columns)
-    return tl.philox(seed, columns.to(tl.uint32), (zero + row).to(tl.uint32), zero, zero)
+    low, high = (stream & 0xFFFFFFFF).to(tl.uint32), (stream >> 32).to(tl.uint32)
+    return tl.philox(seed, columns.to(tl.uint32), zero + low, zero + high, zero)
 
 
 @triton.jit
-def _log2_noise(seed, row, columns):
+def _log2_noise(seed, stream, columns):
     """-log2(e) G of four columns. Each word also refines its neighbour, below 2^-23 of u: every
     draw has the exact law, and two neighbours share nothing that could be seen."""
-    a, b, c, d = _noise_words(seed, row, columns)
+    a, b, c, d = _noise_words(seed, stream, columns)
     return (
         _log2_exponential(a, b),
         _log2_exponential(b, c),
@@ -78,13 +79,13 @@ def _store(target, columns, value, k: tl.constexpr, masked: tl.constexpr):
 
 @triton.jit
 def _perturb_tile(
-    theta, z, start, seed, row, scale, noise_scale, top, total,
+    theta, z, start, seed, stream, scale, noise_scale, top, total,
     k: tl.constexpr, quarter: tl.constexpr, masked: tl.constexpr,
 ):  # fmt: skip
     """Park log2(e) (theta + beta G) / tau of one tile in z; update maximum and sum of each lane."""
     c0 = start + tl.arange(0, quarter)
     c1, c2, c3 = c0 + quarter, c0 + 2 * quarter, c0 + 3 * quarter
-    e0, e1, e2, e3 = _log2_noise(seed, row, c0)
+    e0, e1, e2, e3 = _log2_noise(seed, stream, c0)
     x0 = _load(theta, c0, k, masked) * scale + noise_scale * e0
     x1 = _load(theta, c1, k, masked) * scale + noise_scale * e1
     x2 = _load(theta, c2, k, masked) * scale + noise_scale * e2
@@ -111,7 +112,7 @@ def _normalise_tile(
 
 @triton.jit
 def _forward(
-    theta, z, tau, tau_stride, beta, beta_stride, seed, draws,
+    theta, z, tau, tau_stride, beta, beta_stride, seed, streams,
     k: tl.constexpr, tile: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0)
@@ -120,21 +121,22 @@ def _forward(
     scale = 1.0 / tl.load(tau + row * tau_stride) * _LOG2_E
     noise_scale = tl.load(beta + row * beta_stride) * scale * -_LN_2
     key = tl.load(seed)
+    stream = tl.load(streams + row)
     theta += row.to(tl.int64) * k
     z += row.to(tl.int64) * k
     tops = tl.full([quarter], _LOWEST, tl.float32)
     totals = tl.zeros([quarter], tl.float32)
     for start in range(0, whole, tile):
         tops, totals = _perturb_tile(
-            theta, z, start, key, row % draws, scale, noise_scale, tops, totals, k, quarter, False
+            theta, z, start, key, stream, scale, noise_scale, tops, totals, k, quarter, False
         )
     if whole < k:
         tops, totals = _perturb_tile(
-            theta, z, whole, key, row % draws, scale, noise_scale, tops, totals, k, quarter, True
+            theta, z, whole, key, stream, scale, noise_scale, tops, totals, k, quarter, True
         )
     top = tl.max(tops, 0)
     total = tl.sum(totals * tl.exp2(tops - top), 0)
-    factor = 1.0 / tl.where(total > 0, total, 1.0)  # a row without any category becomes zeros
+    factor = 1.0 / tl.where(total == 0, 1.0, total)  # a row without any category becomes zeros
     tl.debug_barrier()  # the row is read back by other threads than wrote it
     for start in range(0, whole, tile):
         _normalise_tile(z, start, top, factor, k, tile, False)
@@ -182,7 +184,7 @@ def _draw(noise, seed, k: tl.constexpr, tile: tl.constexpr):
     noise += row.to(tl.int64) * k
     for start in range(0, k, tile):
         columns = start + tl.arange(0, quarter)
-        e0, e1, e2, e3 = _log2_noise(tl.load(seed), row, columns)
+        e0, e1, e2, e3 = _log2_noise(tl.load(seed), row.to(tl.int64), columns)
         _store(noise, columns, e0 * -_LN_2, k, True)
         _store(noise, columns + quarter, e1 * -_LN_2, k, True)
         _store(noise, columns + 2 * quarter, e2 * -_LN_2, k, True)
@@ -190,13 +192,15 @@ def _draw(noise, seed, k: tl.constexpr, tile: tl.constexpr):
 
 
 @torch.library.custom_op("dcgraph::relax", mutates_args=())
-def _relax_forward(theta: Tensor, tau: Tensor, beta: Tensor, seed: Tensor, draws: int) -> Tensor:
+def _relax_forward(
+    theta: Tensor, tau: Tensor, beta: Tensor, seed: Tensor, streams: Tensor
+) -> Tensor:
     theta = theta.contiguous()
     z = torch.empty_like(theta)
     rows, k = theta.shape
     if rows:
         _forward[(rows,)](
-            *(theta, z, tau, tau.stride(0), beta, beta.stride(0), seed, draws),
+            *(theta, z, tau, tau.stride(0), beta, beta.stride(0), seed, streams.contiguous()),
             k=k, tile=_tile(k, _FORWARD_TILE), num_warps=_FORWARD_WARPS,
         )  # fmt: skip
     return z
@@ -227,7 +231,7 @@ def _tile(k: int, largest: int) -> int:
 
 
 @_relax_forward.register_fake
-def _(theta: Tensor, tau: Tensor, beta: Tensor, seed: Tensor, draws: int) -> Tensor:
+def _(theta: Tensor, tau: Tensor, beta: Tensor, seed: Tensor, streams: Tensor) -> Tensor:
     return torch.empty_like(theta, memory_format=torch.contiguous_format)
 
 
@@ -250,13 +254,18 @@ def _(
     tau: Tensor,
     beta: Tensor,
     seed: Tensor,
-    draws: int,
+    streams: Tensor,
 ) -> tuple[Tensor, int]:
     size = info.batch_size
-    stacked = [_stacked(v, d, size) for v, d in zip((theta, tau, beta), in_dims[:3], strict=True)]
-    if in_dims[3] is not None:  # randomness="different": own noise for every replica, from one seed
-        seed, draws = seed.select(in_dims[3], 0), draws * size
-    return _relax_forward(*stacked, seed, draws).unflatten(0, (size, -1)), 0
+    theta, tau, beta, streams = (
+        _stacked(value, dim, size)
+        for value, dim in zip((theta, tau, beta, streams), (*in_dims[:3], in_dims[4]), strict=True)
+    )
+    if in_dims[3] is not None:  # randomness="different": one seed, but streams for every replica
+        seed = seed.select(in_dims[3], 0)
+        replica = torch.arange(size, device=streams.device)
+        streams = streams * size + replica.repeat_interleave(len(streams) // size)
+    return _relax_forward(theta, tau, beta, seed, streams).unflatten(0, (size, -1)), 0
 
 
 @_relax_backward.register_vmap
@@ -274,11 +283,16 @@ class _Relax(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(theta: Tensor, tau: Tensor, beta: Tensor, seed: Tensor, draws: int) -> Tensor:
-        return _relax_forward(theta, tau, beta, seed, draws)
+    def forward(theta: Tensor, tau: Tensor, beta: Tensor, seed: Tensor, streams: Tensor) -> Tensor:
+        return _relax_forward(theta, tau, beta, seed, streams)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
+            raise RuntimeError(
+                "the kernel for long rows has no gradient for tau and beta; inside vmap, pass "
+                "noise=dcgraph.gumbel(logits.shape) to learn them."
+            )
         ctx.save_for_backward(output, inputs[1])
 
     @staticmethod
@@ -318,9 +332,11 @@ def _differentiable(function: type[torch.autograd.Function], operator: Any) -> A
     return operator if torch.compiler.is_compiling() else function.apply
 
 
-def relax(theta: Tensor, tau: Tensor, beta: Tensor, seed: Tensor, draws: int) -> Tensor:
+def relax(theta: Tensor, tau: Tensor, beta: Tensor, seed: Tensor) -> Tensor:
     """Relaxed rows of float32 logits [rows, k], with tau and beta [rows] and an int64 seed [1].
 
-    The noise of a row is that of ``row % draws``: replicas that shall share their noise do.
+    Every row has a stream of noise of its own; under vmap replicas share streams or not, as its
+    ``randomness`` says. There is no derivative in tau and beta and none in forward mode.
     """
-    return _differentiable(_Relax, _relax_forward)(theta, tau, beta, seed, draws)
+    streams = torch.arange(theta.shape[0], device=theta.device)
+    return _differentiable(_Relax, _relax_forward)(theta, tau, beta, seed, streams)

@@ -1,6 +1,6 @@
 """torch.compile(fullgraph=True) of the functions, the nodes and a population.
 
-These run in a session of their own, without the run-time shape checks of the other tests.
+The tests in this folder run without the run-time shape checks of the others.
 """
 
 from __future__ import annotations
@@ -90,6 +90,26 @@ def test_node_compiles_and_sees_its_dials_change(estimator: str) -> None:
     torch.testing.assert_close(with_residual - compiled(u), u)
     model.eval()
     torch.testing.assert_close(compiled(u), model(u))
+
+
+def test_batches_of_several_sizes() -> None:
+    node = dc.Discrete(6, 4, gate="example")
+    dc.Dials(tau=2.0, beta=0.5, alpha=0.5).attach(node)
+    compiled = torch.compile(node, fullgraph=True)
+    for rows in (8, 8, 3, 5):
+        assert compiled(torch.randn(rows, 6)).shape == (rows, 6)
+
+
+def test_numbers_that_change_compile_a_few_times_only() -> None:
+    compiles = torch._dynamo.testing.CompileCounterWithBackend("inductor")
+
+    @torch.compile(fullgraph=True, backend=compiles)
+    def relax(theta: Tensor, tau: float, beta: float) -> Tensor:
+        return dc.gumbel_softmax(theta, tau, beta=beta)
+
+    for i in range(1, 12):
+        relax(torch.randn(3, 4), 1.0 + i, 0.1 * i)
+    assert compiles.frame_count <= 3
 
 
 def test_training_step_compiles_once_while_the_dials_move() -> None:

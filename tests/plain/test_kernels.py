@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -37,7 +39,7 @@ def relative_error(found: Tensor, expected: Tensor) -> float:
 @pytest.mark.parametrize("shape", [(3, 10), (1, 8192), (2, 5001), (1, 50_001)])
 def test_kernel_equals_its_twin(shape: tuple[int, int]) -> None:
     theta, tau, beta = inputs(*shape)
-    z = kernel.relax(theta, tau, beta, seed(7), shape[0])
+    z = kernel.relax(theta, tau, beta, seed(7))
     expected = twin(theta, tau, beta, seed(7))
     weights = torch.randn(shape, device=DEVICE)
     found, wanted = (torch.autograd.grad((v * weights).sum(), theta)[0] for v in (z, expected))
@@ -53,7 +55,7 @@ def test_second_derivative() -> None:
         (first,) = torch.autograd.grad((z.square() * weights).sum(), theta, create_graph=True)
         return torch.autograd.grad(first.square().sum(), theta)[0]
 
-    found = curvature(kernel.relax(theta, tau, beta, seed(7), 2))
+    found = curvature(kernel.relax(theta, tau, beta, seed(7)))
     assert relative_error(found, curvature(twin(theta, tau, beta, seed(7)))) < 1e-4
 
 
@@ -62,7 +64,7 @@ def test_empty_rows_and_masked_entries_are_zeros() -> None:
     with torch.no_grad():
         theta[1] = -torch.inf
         theta[2, 5:] = -torch.inf
-    z = kernel.relax(theta, tau, beta, seed(7), 3)
+    z = kernel.relax(theta, tau, beta, seed(7))
     (gradient,) = torch.autograd.grad((z * torch.randn_like(z)).sum(), theta)
     assert (z[1] == 0).all() and (z[2, 5:] == 0).all()
     torch.testing.assert_close(z.sum(-1), torch.tensor([1.0, 0.0, 1.0], device=DEVICE))
@@ -82,25 +84,79 @@ def test_noise_is_gumbel_with_a_fine_tail() -> None:
     assert not torch.equal(noise, kernel.drawn_noise(seed(12), 8, 32_768).flatten().cpu())
 
 
-@pytest.mark.parametrize("randomness", ["different", "same"])
-def test_vmap(randomness: str) -> None:
-    theta, tau, beta = inputs(6, 20)
-    stacked = theta.detach().view(3, 2, 20)
-    dials = tau.view(3, 2), beta.view(3, 2)
-    keys = seed(7).expand(3, 1) if randomness == "different" else seed(7)
-    in_dims = (0, 0, 0, 0 if randomness == "different" else None)
+def population_noise(outer: bool, inner: bool) -> Tensor:
+    """Rows [2, 2, 2, 20] of equal logits, mapped twice, with noise that differs or not."""
+    keys = torch.arange(4, device=DEVICE).view(2, 2, 1)
+    keys = keys if inner else keys[:, 0]
+    keys = keys if outer else keys[0]
+    one = torch.ones(2, device=DEVICE)
 
-    def loss(t: Tensor, tau: Tensor, beta: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-        z = kernel.relax(t, tau, beta, key, 2)
+    def rows(theta: Tensor, key: Tensor) -> Any:
+        return kernel.relax(theta, one, one, key)
+
+    mapped = torch.vmap(rows, (0, 0 if inner else None))
+    twice = torch.vmap(mapped, (0, 0 if outer else None))
+    z: Tensor = twice(torch.zeros(2, 2, 2, 20, device=DEVICE), keys)
+    return z
+
+
+@pytest.mark.parametrize("outer", [False, True])
+@pytest.mark.parametrize("inner", [False, True])
+def test_vmap_shares_noise_as_told(outer: bool, inner: bool) -> None:
+    z = population_noise(outer, inner)
+    assert torch.equal(z[0], z[1]) == (not outer)
+    assert torch.equal(z[:, 0], z[:, 1]) == (not inner)
+    assert not torch.equal(z[..., 0, :], z[..., 1, :]), "rows never share theirs"
+
+
+def test_gradient_inside_vmap() -> None:
+    theta, tau, beta = inputs(6, 20)
+    stacked, dials = theta.detach().view(3, 2, 20), (tau.view(3, 2), beta.view(3, 2))
+
+    def loss(t: Tensor, tau: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
+        z = kernel.relax(t, tau, beta, seed(7))
         return z.square().sum(), z
 
-    gradient, z = torch.vmap(torch.func.grad(loss, has_aux=True), in_dims)(stacked, *dials, keys)
+    gradient, z = torch.vmap(torch.func.grad(loss, has_aux=True))(stacked, *dials)
     for i in range(3):
-        if randomness == "same":
-            alone = kernel.relax(stacked[i], dials[0][i], dials[1][i], seed(7), 2)
-            torch.testing.assert_close(z[i], alone)
-    if randomness == "different":
-        together = kernel.relax(theta, tau, beta, seed(7), 6)
-        torch.testing.assert_close(z.view(6, 20), together)
-        (expected,) = torch.autograd.grad(together.square().sum(), theta)
-        torch.testing.assert_close(gradient.view(6, 20), expected)
+        leaf = stacked[i].clone().requires_grad_()
+        alone = kernel.relax(leaf, dials[0][i], dials[1][i], seed(7))
+        torch.testing.assert_close(z[i], alone.detach())
+        torch.testing.assert_close(gradient[i], torch.autograd.grad(alone.square().sum(), leaf)[0])
+
+
+def test_mapped_dimension_may_stand_anywhere() -> None:
+    theta, tau, beta = inputs(6, 20)
+    stacked = theta.detach().view(3, 2, 20)
+
+    def rows(theta: Tensor, tau: Tensor) -> Any:
+        return kernel.relax(theta, tau, beta[:2], seed(7))
+
+    expected = torch.vmap(rows)(stacked, tau.view(3, 2))
+    found = torch.vmap(rows, (1, 1))(stacked.movedim(0, 1), tau.view(3, 2).T)
+    torch.testing.assert_close(found, expected)
+
+
+def test_learned_dials_are_refused_inside_vmap() -> None:
+    theta, tau, beta = inputs(6, 20)
+    tau.requires_grad_()
+    with pytest.raises(RuntimeError, match="no gradient for tau and beta"):
+        torch.vmap(lambda t, s: kernel.relax(t, s, beta[:2], seed(7)))(
+            theta.view(3, 2, 20), tau.view(3, 2)
+        )
+
+
+def test_nan_stays_visible() -> None:
+    theta, tau, beta = inputs(2, 20)
+    with torch.no_grad():
+        theta[0, 3] = torch.nan
+    z = kernel.relax(theta, tau, beta, seed(7))
+    assert z[0].isnan().all() and z[1].isfinite().all()
+
+
+def test_no_rows() -> None:
+    nothing = torch.zeros(0, device=DEVICE)
+    assert kernel.relax(torch.zeros(0, 20, device=DEVICE), nothing, nothing, seed(7)).shape == (
+        0,
+        20,
+    )

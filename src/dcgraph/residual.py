@@ -1,0 +1,70 @@
+"""DropRes, the residual connection that is dropped more and more often, as a pure function."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from .checks import Dial, check_choice, check_dial, check_one_per_row
+from .noise import draw_uniform
+
+Gate = Literal["call", "example", "vector", "element"]
+"""How much shares one draw of the DropRes gate."""
+
+
+def drop_residual(
+    value: Float[Tensor, "*shape"],
+    residual: Float[Tensor, "*shape"],
+    alpha: Dial,
+    *,
+    gate: Gate = "call",
+    generator: torch.Generator | None = None,
+) -> Float[Tensor, "*shape"]:
+    r"""DropRes: the residual is added with probability 1 - alpha, else dropped.
+
+    :math:`v = h(z) + b u` with :math:`b \sim` Bernoulli(1 - alpha), so that in expectation
+    :math:`\partial v / \partial u` keeps (1 - alpha) I beside what passes through the choice.
+
+    Args:
+        value: h(z), the output of the discrete step, [..., width].
+        residual: u, what bypasses it.
+        alpha: share of dropped residuals in [0, 1], a number or a tensor with one value per vector.
+        gate: what shares one draw b: the whole "call" (as the authors' code), one "example" (the
+            first dimension), one "vector" (all but the last), or one "element".
+        generator: where to draw from; None is torch's global generator.
+
+    >>> import torch, dcgraph as dc
+    >>> value, residual = torch.zeros(2), torch.ones(2)
+    >>> dc.drop_residual(value, residual, alpha=0.0), dc.drop_residual(value, residual, alpha=1.0)
+    (tensor([1., 1.]), tensor([0., 0.]))
+    """
+    check_dial("alpha", alpha)
+    check_choice("gate", gate, get_args(Gate))
+    check_residual(value, residual)
+    check_one_per_row("alpha", alpha, "an output", value, -1)
+    if isinstance(alpha, int | float) and alpha in (0, 1):
+        return value + residual if alpha == 0 else value
+    draws = draw_uniform(_gate_shape(value, gate), generator, value.device)
+    return value + torch.where(draws >= alpha, residual, 0.0)
+
+
+def _gate_shape(value: Tensor, gate: Gate) -> tuple[int, ...]:
+    shape = tuple(value.shape)
+    ones = (1,) * value.ndim
+    own = {"call": 0, "example": min(1, value.ndim - 1), "vector": value.ndim - 1}
+    drawn = own.get(gate, value.ndim)
+    return shape[:drawn] + ones[drawn:]
+
+
+def check_residual(value: Tensor, residual: Tensor) -> None:
+    if residual.shape != value.shape:
+        raise ValueError(
+            f"the residual has shape {tuple(residual.shape)}, but the output of the discrete step "
+            f"{tuple(value.shape)}; pass residual= of the output's shape, or use none "
+            '(residual="none" of a Discrete node).'
+        )
+    if value.ndim == 0:
+        raise ValueError("the output of the discrete step is a single number; pass vectors.")
