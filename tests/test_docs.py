@@ -30,7 +30,7 @@ def test_readme(capsys: pytest.CaptureFixture[str]) -> None:
     names = run("README.md")
     shown = capsys.readouterr().out
     assert "soft-hard gap" in shown and "symbol[1]: " in shown
-    assert names["dials"].moves == 10
+    assert names["dials"].moves == 100
 
 
 def test_own_model(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,7 +1,7 @@
 """Checks of arguments. Every error says the argument, its value and the remedy.
 
 Python values and shapes are always checked. Checks that must read the values of a tensor run where
-that is cheap and possible: in eager mode off the GPU, and on CUDA inside :func:`debug`. A compiled,
+that is cheap and possible: in eager mode on the CPU, and on a GPU inside :func:`debug`. A compiled,
 captured or vmapped call skips them.
 """
 
@@ -19,30 +19,33 @@ from torch import Tensor
 Dial = int | float | Float[Tensor, "..."]
 """A setting of a node: a number, or a tensor that broadcasts against the logits."""
 
-_reads_cuda = False
+_reads_devices = False
 
 
 @contextmanager
 def debug() -> Iterator[None]:
-    """Also check tensor values on CUDA, at the price of a synchronisation in every call.
+    """Also check tensor values on a GPU, at the price of a synchronisation in every call.
 
     >>> import torch, dcgraph as dc
     >>> with dc.debug():
     ...     z = dc.gumbel_softmax(torch.zeros(2, 3))
     """
-    global _reads_cuda
-    before, _reads_cuda = _reads_cuda, True
+    global _reads_devices
+    before, _reads_devices = _reads_devices, True
     try:
         yield
     finally:
-        _reads_cuda = before
+        _reads_devices = before
 
 
 def may_read(tensor: Tensor) -> bool:
     """Whether reading values is cheap here; vmap can still refuse, see :func:`read`."""
     if torch.compiler.is_compiling() or tensor.is_meta:
         return False
-    return not tensor.is_cuda or (_reads_cuda and not torch.cuda.is_current_stream_capturing())
+    if tensor.device.type == "cpu":
+        return True
+    capturing = tensor.is_cuda and torch.cuda.is_current_stream_capturing()
+    return _reads_devices and not capturing
 
 
 def read(value: Tensor) -> float | None:
