@@ -86,23 +86,30 @@ _DIAL_RANGES: dict[str, tuple[Callable[[float], bool], str]] = {
 }
 
 
-def check_dial(argument: str, value: Dial) -> None:
-    """tau > 0, beta >= 0, 0 <= alpha <= 1, for a number or for every entry of a tensor."""
+def check_dial(argument: str, value: Dial) -> tuple[float, float]:
+    """tau > 0, beta >= 0, 0 <= alpha <= 1, for a number or for every entry of a tensor.
+
+    Returns the smallest and the largest value; where they cannot be read, 1 stands in for both.
+    """
     allowed, remedy = _DIAL_RANGES[argument]
-    extremes: list[float | None]
+    low: float | None
+    high: float | None
     if isinstance(value, int | float):
-        extremes = [value]
+        low = high = value
     elif not isinstance(value, Tensor):
         raise TypeError(f"{argument} is a {type(value).__name__}; pass a number or a tensor.")
     elif value.numel() == 1:
-        extremes = [read(value.detach())]
-    elif may_read(value) and value.numel():  # a NaN entry shows in both extremes
-        extremes = [read(extreme) for extreme in value.detach().aminmax()]
+        low = high = read(value.detach())
+    elif may_read(value) and value.numel():  # a NaN entry shows in both
+        low, high = map(read, value.detach().aminmax())
     else:
-        extremes = []
-    for extreme in extremes:
-        if extreme is not None and not allowed(extreme):
-            raise ValueError(f"{argument}={extreme:.6g}, but {remedy}")
+        low = high = None
+    if low is None or high is None:
+        return 1.0, 1.0
+    if not allowed(low) or not allowed(high):
+        wrong = high if allowed(low) else low
+        raise ValueError(f"{argument}={wrong:.6g}, but {remedy}")
+    return float(low), float(high)
 
 
 def check_logits(logits: Tensor, dim: int) -> None:
@@ -160,19 +167,22 @@ def check_mask(mask: Tensor, logits: Tensor) -> None:
 _LARGEST_NOISE = 44.0
 
 
-def check_rows(logits: Tensor, dim: int, tau: Dial = 1.0, beta: Dial = 0.0) -> bool:
+def check_rows(logits: Tensor, dim: int, tau: float = 1.0, beta: float = 0.0) -> bool:
     """Raise for NaN, +inf, overflow and rows without any category left.
 
-    One pass over the logits: the largest entry of a row shows all of these at once. The answer is
-    False where no values could be read.
+    One pass over the logits: the largest entry of a row shows all of these, and their sum shows
+    whether any row has one. ``tau`` is the smallest and ``beta`` the largest there is. The answer
+    is False where no values could be read.
     """
     if not may_read(logits):
         return False
     top = logits.detach().amax(dim, keepdim=True)
-    fine = read(torch.isfinite((top + _LARGEST_NOISE * beta) / tau).all())
-    if fine is not None and not fine:
+    total = read(top.sum())
+    if total is None:
+        return False
+    if not (abs(total) + _LARGEST_NOISE * beta) / tau <= torch.finfo(logits.dtype).max:
         _explain_rows(top, dim)
-    return fine is not None
+    return True
 
 
 def _explain_rows(top: Tensor, dim: int) -> None:

@@ -173,15 +173,16 @@ def _checked_theta(
     Checked rows have a category left; others may be empty.
     """
     check_logits(logits, dim)
-    for name, dial in (("tau", tau), ("beta", beta)):
-        check_dial(name, dial)
-        check_one_per_row(name, dial, "logits", logits, dim)
+    smallest_tau, _ = check_dial("tau", tau)
+    _, largest_beta = check_dial("beta", beta)
+    check_one_per_row("tau", tau, "logits", logits, dim)
+    check_one_per_row("beta", beta, "logits", logits, dim)
     check_noise(noise, logits)
     theta = logits.to(torch.promote_types(logits.dtype, torch.float32))
     if mask is not None:
         check_mask(mask, theta)
         theta = theta.masked_fill(~mask, -math.inf)
-    return theta, check_rows(theta, dim, tau, beta)
+    return theta, check_rows(theta, dim, smallest_tau, largest_beta)
 
 
 def _empty_rows(theta: Tensor, dim: int) -> Tensor:
@@ -194,7 +195,10 @@ def _perturb(
     """theta + beta G."""
     if is_zero(beta):
         return theta
-    return theta + standard_noise(noise, theta, generator) * beta
+    standard = standard_noise(noise, theta, generator)
+    if isinstance(beta, Tensor):
+        return torch.addcmul(theta, standard, beta.to(theta.dtype))
+    return theta + standard * beta
 
 
 def _divide(perturbed: Tensor, tau: Dial) -> Tensor:
