@@ -4,11 +4,11 @@ from . import estimators
 from .checks import debug
 from .dials import Dials
 from .functional import argmax, entropy, gumbel_softmax, one_hot, sample, straight_through
-from .nodes import Categorical, Discrete, DropRes, nodes
+from .nodes import Categorical, Discrete, nodes
 from .noise import gumbel
 from .observe import watch
 from .probing import probe
-from .residual import drop_residual
+from .residual import DropRes, drop_residual
 from .schedules import constant, exponential, linear, piecewise, temp_match
 from .tracing import trace
 

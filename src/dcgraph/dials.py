@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from .checks import check_dial
-from .nodes import Dialled, dialled
+from .dialled import Dialled, dialled
 from .schedules import Schedule, constant
 
 

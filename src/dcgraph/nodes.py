@@ -1,9 +1,9 @@
-"""The discrete nodes of a computation graph: Categorical, Discrete and the DropRes around them."""
+"""The discrete nodes of a computation graph: Categorical and Discrete."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import ClassVar, Literal, get_args
+from collections.abc import Iterator
+from typing import Literal, get_args
 
 import torch
 import torch.nn.functional as F
@@ -11,11 +11,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from .checks import check_choice
+from .dialled import Dialled
 from .estimators import get_estimator
 from .functional import one_hot, sample
 from .noise import Law, Noise
 from .observe import Event, is_observed, tell
-from .residual import Gate, check_residual, drop_residual
+from .residual import DropRes, Gate
 
 Decode = Literal["argmax", "sample"]
 """How a node chooses in eval mode."""
@@ -25,33 +26,6 @@ Residual = Literal["drop", "always", "weighted", "none"]
 
 Codebook = Literal["tied", "separate", "given"]
 """Where a Discrete node has its codebook from."""
-
-
-class Dialled(nn.Module):
-    """A module with dials: scalar float32 buffers, 1 until :class:`dcgraph.Dials` moves them.
-
-    As buffers they follow the module to its device, a compiled step or a captured CUDA graph sees
-    them change, and stacking models stacks them. They are not part of the state dict: what they
-    are worth is a matter of the schedule, which ``Dials.state_dict`` saves.
-    """
-
-    dial_names: ClassVar[tuple[str, ...]] = ()
-
-    def __init__(self) -> None:
-        super().__init__()
-        for name in self.dial_names:
-            self.register_buffer(name, torch.ones((), dtype=torch.float32), persistent=False)
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Dialled:
-        before = {name: self.get_buffer(name) for name in self.dial_names}
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        for name, dial in before.items():
-            moved = self.get_buffer(name)
-            if dial.is_meta and not moved.is_meta:  # to_empty() left anything at all in it
-                self._buffers[name] = torch.ones_like(moved, dtype=dial.dtype)
-            elif moved.dtype != dial.dtype:  # half() must not round it
-                self._buffers[name] = dial.to(moved.device)
-        return self
 
 
 class Categorical(Dialled):
@@ -131,48 +105,6 @@ class Categorical(Dialled):
     def extra_repr(self) -> str:
         noise = "" if self.noise == "gumbel" else f", noise={self.noise!r}"
         return f"estimator={self.estimator!r}, decode={self.decode!r}{noise}"
-
-
-class DropRes(Dialled):
-    r"""The residual connection around a discrete step; gone in eval mode, whatever the mode.
-
-    Args:
-        mode: "drop" adds the residual u with probability 1 - alpha (the paper's DropRes). The two
-            that the paper rejects are there for comparison: "always", v = h + u, and "weighted",
-            v = (1 - alpha) u + alpha h.
-        gate: what shares one draw of "drop", see :func:`dcgraph.drop_residual`.
-    """
-
-    dial_names = ("alpha",)
-    alpha: Tensor
-
-    def __init__(
-        self, mode: Literal["drop", "always", "weighted"] = "drop", gate: Gate = "call"
-    ) -> None:
-        super().__init__()
-        check_choice("mode", mode, ("drop", "always", "weighted"))
-        check_choice("gate", gate, get_args(Gate))
-        self.mode = mode
-        self.gate: Gate = gate
-
-    def forward(
-        self,
-        value: Float[Tensor, "*shape"],
-        residual: Float[Tensor, "*shape"],
-        *,
-        generator: torch.Generator | None = None,
-    ) -> Float[Tensor, "*shape"]:
-        if not self.training:
-            return value
-        check_residual(value, residual)
-        if self.mode == "always":
-            return value + residual
-        if self.mode == "weighted":
-            return (1 - self.alpha) * residual + self.alpha * value
-        return drop_residual(value, residual, self.alpha, gate=self.gate, generator=generator)
-
-    def extra_repr(self) -> str:
-        return f"mode={self.mode!r}, gate={self.gate!r}"
 
 
 class Discrete(nn.Module):
@@ -351,8 +283,3 @@ def nodes(model: nn.Module) -> Iterator[tuple[str, Categorical | Discrete]]:
             isinstance(module, Categorical) and id(module) not in inner
         ):
             yield name.removeprefix("_orig_mod.") or type(module).__name__, module
-
-
-def dialled(model: nn.Module) -> list[Dialled]:
-    """Every module of a model that has dials."""
-    return [module for module in model.modules() if isinstance(module, Dialled)]

@@ -1,4 +1,4 @@
-"""DropRes, the residual connection that is dropped more and more often, as a pure function."""
+"""DropRes, the residual connection that is dropped more and more often."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from .checks import Dial, check_choice, check_dial, check_one_per_row
+from .dialled import Dialled
 from .noise import draw_uniform
 
 Gate = Literal["call", "example", "vector", "element"]
@@ -68,3 +69,45 @@ def check_residual(value: Tensor, residual: Tensor) -> None:
         )
     if value.ndim == 0:
         raise ValueError("the output of the discrete step is a single number; pass vectors.")
+
+
+class DropRes(Dialled):
+    r"""The residual connection around a discrete step; gone in eval mode, whatever the mode.
+
+    Args:
+        mode: "drop" adds the residual u with probability 1 - alpha (the paper's DropRes). The two
+            that the paper rejects are there for comparison: "always", v = h + u, and "weighted",
+            v = (1 - alpha) u + alpha h.
+        gate: what shares one draw of "drop", see :func:`dcgraph.drop_residual`.
+    """
+
+    dial_names = ("alpha",)
+    alpha: Tensor
+
+    def __init__(
+        self, mode: Literal["drop", "always", "weighted"] = "drop", gate: Gate = "call"
+    ) -> None:
+        super().__init__()
+        check_choice("mode", mode, ("drop", "always", "weighted"))
+        check_choice("gate", gate, get_args(Gate))
+        self.mode = mode
+        self.gate: Gate = gate
+
+    def forward(
+        self,
+        value: Float[Tensor, "*shape"],
+        residual: Float[Tensor, "*shape"],
+        *,
+        generator: torch.Generator | None = None,
+    ) -> Float[Tensor, "*shape"]:
+        if not self.training:
+            return value
+        check_residual(value, residual)
+        if self.mode == "always":
+            return value + residual
+        if self.mode == "weighted":
+            return (1 - self.alpha) * residual + self.alpha * value
+        return drop_residual(value, residual, self.alpha, gate=self.gate, generator=generator)
+
+    def extra_repr(self) -> str:
+        return f"mode={self.mode!r}, gate={self.gate!r}"
