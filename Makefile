@@ -4,10 +4,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test format bench clean
+.PHONY: help demo test format bench clean
 .DEFAULT_GOAL := help
 
-.PHONY: help
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 10
 

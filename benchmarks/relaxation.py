@@ -25,7 +25,7 @@ from torch import Tensor
 import dcgraph as dc
 
 RESULTS = Path(__file__).parent / "results"
-SHAPES = [(512, 1000), (512, 38_696)]
+SHAPES = [(16, 19), (512, 1000), (512, 38_696)]
 TAU, BETA = 2.0, 1.0
 
 Relaxation = Callable[[Tensor], Tensor]

@@ -69,6 +69,26 @@ def test_unknown_command_names_the_closest(capsys: pytest.CaptureFixture[str]) -
     assert one_line(capsys.readouterr().err).endswith("unknown command 'xyz'; there are: figure.")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], ["figure", "--help"]),
+        (["figure"], ["NAME", "dcgraph figure --help"]),
+        (["figure", "simplex", "--sede", "3"], ["--sede", "meant", "--seed"]),
+        (["figure", "simplex", "--seed", "x"], ["--seed", "'x'"]),
+        (["figure", "simplex", "twice"], ["twice"]),
+    ],
+)
+def test_mistakes_in_the_arguments_are_one_line(
+    arguments: list[str], words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(arguments) == 2
+    line = one_line(capsys.readouterr().err)
+    assert line.startswith("dcgraph: ")
+    for word in words:
+        assert word in line
+
+
 @pytest.mark.parametrize("below", [".", "folder"])
 def test_file_in_the_way_of_the_folder(
     below: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -6,12 +6,14 @@ raises as a CommandError, which :func:`main` turns into one line on stderr and a
 
 from __future__ import annotations
 
+import io
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import redirect_stderr, suppress
+from functools import partial, wraps
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from .checks import closest
 
@@ -71,17 +73,8 @@ COMMANDS: dict[str, Callable[..., None]] = {"figure": figure}
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command that the arguments name (those of the process, if None); its exit code."""
-    arguments = sys.argv[1:] if arguments is None else arguments
     try:
-        import tyro
-
-        _check_command(arguments)
-        tyro.extras.subcommand_cli_from_dict(
-            COMMANDS,
-            prog="dcgraph",
-            description="Networks with discrete steps in a row, made to train.",
-            args=arguments,
-        )
+        _parse(sys.argv[1:] if arguments is None else arguments)()
     except CommandError as error:
         _complain(str(error))
         return error.exit_code
@@ -94,11 +87,47 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _check_command(arguments: Sequence[str]) -> None:
-    """One line about a mistyped command, instead of tyro's page."""
+def _parse(arguments: Sequence[str]) -> Callable[[], None]:
+    """The command with its arguments, ready to be called; a mistake in them is a CommandError."""
+    import tyro
+
     name = next((word for word in arguments if not word.startswith("-")), None)
     if name is not None and name not in COMMANDS:
         raise CommandError(f"unknown command {name!r}; {closest(name, COMMANDS)}", 2)
+    complaint = io.StringIO()
+    try:
+        with redirect_stderr(complaint):
+            command: Callable[[], None] = tyro.extras.subcommand_cli_from_dict(
+                {name: _deferred(function) for name, function in COMMANDS.items()},
+                prog="dcgraph",
+                description="Networks with discrete steps in a row, made to train.",
+                args=arguments,
+            )
+    except SystemExit as stop:
+        if not stop.code:
+            raise
+        raise CommandError(_in_one_line(complaint.getvalue()), 2) from None
+    return command
+
+
+def _deferred(command: Callable[..., None]) -> Callable[..., Callable[[], None]]:
+    @wraps(command)
+    def bind(*args: Any, **kwargs: Any) -> Callable[[], None]:
+        return partial(command, *args, **kwargs)
+
+    return bind
+
+
+def _in_one_line(box: str) -> str:
+    """tyro explains a mistake in a box: a title and parts between rules, the last on --help."""
+    parts: list[list[str]] = [[]]
+    for line in box.splitlines():
+        text = line.strip(" │╭╮╰╯")
+        if text.strip("-─"):
+            parts[-1].append(text)
+        elif parts[-1]:
+            parts.append([])
+    return "; ".join(" ".join(part) for part in parts[1:] if part)
 
 
 def _say(line: str) -> None:

@@ -15,6 +15,9 @@ from .noise import draw_uniform
 Gate = Literal["call", "example", "vector", "element"]
 """How much shares one draw of the DropRes gate."""
 
+Mode = Literal["drop", "always", "weighted"]
+"""What is done with the residual in training mode."""
+
 
 def drop_residual(
     value: Float[Tensor, "*shape"],
@@ -84,11 +87,9 @@ class DropRes(Dialled):
     dial_names = ("alpha",)
     alpha: Tensor
 
-    def __init__(
-        self, mode: Literal["drop", "always", "weighted"] = "drop", gate: Gate = "call"
-    ) -> None:
+    def __init__(self, mode: Mode = "drop", gate: Gate = "call") -> None:
         super().__init__()
-        check_choice("mode", mode, ("drop", "always", "weighted"))
+        check_choice("mode", mode, get_args(Mode))
         check_choice("gate", gate, get_args(Gate))
         self.mode = mode
         self.gate: Gate = gate
@@ -102,12 +103,12 @@ class DropRes(Dialled):
     ) -> Float[Tensor, "*shape"]:
         if not self.training:
             return value
+        if self.mode == "drop":
+            return drop_residual(value, residual, self.alpha, gate=self.gate, generator=generator)
         check_residual(value, residual)
         if self.mode == "always":
             return value + residual
-        if self.mode == "weighted":
-            return (1 - self.alpha) * residual + self.alpha * value
-        return drop_residual(value, residual, self.alpha, gate=self.gate, generator=generator)
+        return (1 - self.alpha) * residual + self.alpha * value
 
     def extra_repr(self) -> str:
         return f"mode={self.mode!r}, gate={self.gate!r}"

@@ -18,7 +18,7 @@ from ..noise import Noise
 from .straight_through import straight_through_softmax
 
 
-@runtime_checkable
+@runtime_checkable  # for the run-time checks of the tests
 class Estimator(Protocol):
     """logits [..., K] -> z [..., K], see :func:`dcgraph.gumbel_softmax` for the arguments."""
 
