@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import signal
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 import dcgraph as dc
+from dcgraph.training import Interrupted, Watch, train
 from models import Adder
+from parity import QUICK, Parity
 from statistics_of_fit import chi_square_p, kolmogorov_p
 
 pytestmark = [
@@ -126,3 +132,47 @@ def test_probe_restores_the_cuda_generator() -> None:
     first = dc.probe(model, lambda: F.cross_entropy(model(a, b), target))
     assert torch.equal(before, torch.cuda.get_rng_state())
     assert dc.probe(model, lambda: F.cross_entropy(model(a, b), target)) == first
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_captured_population_trains_as_on_the_cpu(compiled: bool) -> None:
+    """Without noise the two differ by rounding alone; the noise itself is another on a GPU."""
+    task = Parity()
+    quiet = replace(QUICK, tempmatch=False, beta=0.0, dropres=False)
+    replicas = [replace(quiet, seed=seed, lr=lr) for seed, lr in ((0, 1e-3), (1, 3e-3))]
+    data = task.data(quiet)
+    cpu = train(task, replicas, data)
+    cuda = train(task, replicas, data, device="cuda", compiled=compiled)
+    torch.testing.assert_close(
+        cuda.population.weights.cpu(), cpu.population.weights, rtol=1e-3, atol=1e-3
+    )
+    assert [look.step for look in cuda.curve] == [look.step for look in cpu.curve]
+
+
+def test_a_captured_step_sees_dials_move_and_draws_fresh_noise() -> None:
+    task = Parity()
+    replicas = [replace(QUICK, seed=0), replace(QUICK, seed=0)]
+    outcome = train(task, replicas, task.data(QUICK), device="cuda")
+    assert outcome.population.dials["beta"][0] > 0  # moved while the graph was replayed
+    assert not torch.equal(outcome.population.weights[0], outcome.population.weights[1])
+
+
+def test_a_diverging_replica_stops_alone_on_cuda() -> None:
+    task = Parity()
+    outcome = train(task, [QUICK, replace(QUICK, seed=1, lr=1e30)], task.data(QUICK), device="cuda")
+    assert outcome.stopped_at[0] is None and outcome.stopped_at[1] is not None
+    assert outcome.population.weights[0].isfinite().all()
+
+
+def test_a_run_on_cuda_can_be_resumed(tmp_path: Path) -> None:
+    task = Parity()
+    path = tmp_path / "run.pt"
+
+    def interrupt(step: int, steps: int) -> None:
+        if step >= 9:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(Interrupted):
+        train(task, [QUICK], task.data(QUICK), device="cuda", save_to=path, watch=Watch(interrupt))
+    outcome = train(task, [QUICK], task.data(QUICK), device="cuda", save_to=path, resume=True)
+    assert [look.step for look in outcome.curve] == [4, 8, 12, 16]

@@ -1,0 +1,21 @@
+"""Training: one loop for every task, for one model and for a population of them."""
+
+from .loop import Evaluation, Interrupted, Outcome, Watch, train
+from .population import Population
+from .settings import Settings, own, shared
+from .task import Batch, Data, Task
+
+__all__ = [
+    "Batch",
+    "Data",
+    "Evaluation",
+    "Interrupted",
+    "Outcome",
+    "Population",
+    "Settings",
+    "Task",
+    "Watch",
+    "own",
+    "shared",
+    "train",
+]

@@ -1,0 +1,79 @@
+"""Adam over the rows of a matrix, one learning rate per row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+_BETA1, _BETA2, _EPSILON = 0.9, 0.999, 1e-8
+
+
+@dataclass
+class Moments:
+    """Running means of the gradient and of its square."""
+
+    first: Float[Tensor, "replicas parameters"]
+    second: Float[Tensor, "replicas parameters"]
+
+
+def moments_like(weights: Float[Tensor, "replicas parameters"]) -> Moments:
+    return Moments(torch.zeros_like(weights), torch.zeros_like(weights))
+
+
+def adam_(
+    weights: Float[Tensor, "replicas parameters"],
+    gradient: Float[Tensor, "replicas parameters"],
+    moments: Moments,
+    lr: Float[Tensor, " replicas"],
+    step: Int[Tensor, ""],
+) -> None:
+    """One step of Adam (Kingma and Ba, 2015), in place; ``step`` counts from 1 and is a tensor.
+
+    torch's own takes one learning rate for a whole tensor.
+    """
+    if weights.is_cpu and not torch.compiler.is_compiling():
+        _row_by_row(weights, gradient, moments, lr, step)
+    else:
+        _all_rows(weights, gradient, moments, lr, step)
+
+
+def _row_by_row(
+    weights: Tensor, gradient: Tensor, moments: Moments, lr: Tensor, step: Tensor
+) -> None:
+    """By what torch.optim.Adam(fused=True) calls: one pass over memory, a fifth of the time."""
+    steps = [step.to(weights.dtype)]
+    rows = zip(weights, gradient, moments.first, moments.second, lr, strict=True)
+    for row, own_gradient, first, second, own_lr in rows:
+        torch._fused_adam_(
+            [row],
+            [own_gradient],
+            [first],
+            [second],
+            [],
+            steps,
+            lr=own_lr,
+            beta1=_BETA1,
+            beta2=_BETA2,
+            weight_decay=0.0,
+            eps=_EPSILON,
+            amsgrad=False,
+            maximize=False,
+        )
+
+
+def _all_rows(
+    weights: Tensor, gradient: Tensor, moments: Moments, lr: Tensor, step: Tensor
+) -> None:
+    r"""With few passes over memory: both bias corrections are folded into the learning rate,
+    :math:`\eta \sqrt{1 - \beta_2^t} / (1 - \beta_1^t)`, and epsilon.
+    """
+    t = step.to(weights.dtype)
+    correction = (1 - _BETA2**t).sqrt()
+    moments.first.lerp_(gradient, 1 - _BETA1)
+    moments.second.mul_(_BETA2).addcmul_(gradient, gradient, value=1 - _BETA2)
+    size = (lr * correction / (1 - _BETA1**t)).unsqueeze(-1)
+    root = moments.second.sqrt().add_(_EPSILON * correction)
+    weights.sub_(moments.first.div(root).mul_(size))

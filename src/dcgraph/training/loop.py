@@ -1,0 +1,374 @@
+"""The training loop: one for all tasks, for one model and for a population."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..nodes import Decode, nodes
+from . import checkpoint
+from .population import Population
+from .settings import Settings
+from .step import Stepper
+from .task import Data, Task
+
+_LONGEST_RUN = 64  # steps between two looks at the clock and at Ctrl-C
+_COMPILE_FROM = 60_000  # steps after which compiling (half a minute) has paid for itself on CUDA
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """One look at all replicas: metrics by name, one number per replica, None where it stopped."""
+
+    step: int
+    epoch: float
+    split: str
+    loss: list[float | None]
+    metrics: dict[str, list[float | None]]
+
+
+@dataclass
+class Outcome:
+    """What came of a population."""
+
+    replicas: list[Settings]
+    population: Population
+    best_weights: Tensor
+    best_step: list[int]
+    stopped_at: list[int | None]
+    curve: list[Evaluation]
+    test: list[dict[str, float | None]]
+    seconds: float
+    steps: int
+
+    def score(self, index: int, monitor: str) -> float:
+        """What the best weights of a replica were chosen by; NaN if it was never evaluated."""
+        looks = (look.metrics[f"{monitor}/argmax"][index] for look in self.curve)
+        return max((value for value in looks if value is not None), default=float("nan"))
+
+    def model(self, index: int) -> nn.Module:
+        """The best model of one replica, as an ordinary module in eval mode."""
+        return self.population.replica(index, self.best_weights).eval()
+
+
+class Interrupted(Exception):  # noqa: N818 (not an error: somebody asked for it)
+    """Ctrl-C came; the work so far is in the checkpoint."""
+
+
+@dataclass
+class Watch:
+    """Who is told how training goes; every function may be left out."""
+
+    progress: Callable[[int, int], None] = lambda step, steps: None
+    evaluation: Callable[[Evaluation], None] = lambda evaluation: None
+    stopped: Callable[[Settings, int], None] = lambda settings, step: None
+
+
+@dataclass
+class _Best:
+    """The best weights of every replica so far, by the monitored metric."""
+
+    weights: Tensor
+    value: list[float]
+    step: list[int]
+
+    def update(self, weights: Tensor, values: Sequence[float], step: int) -> None:
+        for replica, value in enumerate(values):
+            if value > self.value[replica]:  # never for NaN; of equals the earlier stays
+                self.weights[replica].copy_(weights[replica])
+                self.value[replica], self.step[replica] = value, step
+
+
+@dataclass
+class _Progress:
+    """Everything a checkpoint holds beside the tensors of the stepper."""
+
+    step: int = 0
+    seconds: float = 0.0
+    curve: list[Evaluation] = field(default_factory=list)
+
+
+def train(
+    task: Task,
+    replicas: Sequence[Settings],
+    data: Data,
+    *,
+    device: torch.device | str = "cpu",
+    save_to: Path | None = None,
+    save_every: float = 60.0,
+    resume: bool = False,
+    compiled: bool | None = None,
+    watch: Watch | None = None,
+) -> Outcome:
+    """Train replicas of one structure as one program.
+
+    Every replica follows its own settings. After each evaluation the best weights so far are kept,
+    by ``task.monitor`` on the validation split (on the test split, if there is no other). A replica
+    whose loss or gradient is not finite stops there and changes nothing in the others.
+
+    Args:
+        task: what to train.
+        replicas: one settings object per replica, alike in all shared settings.
+        data: what ``task.data`` gave; moved to the device here.
+        device: where to train.
+        save_to: the checkpoint file, written after every evaluation, after ``save_every`` seconds,
+            and on Ctrl-C. On the CPU a resumed run repeats an uninterrupted one bit for bit.
+        resume: go on from that file, if it exists.
+        compiled: whether to compile the step; by default only for long runs on CUDA. (On the CPU
+            it took 30 to 50 s and the step was no faster.)
+        watch: who is told how it goes.
+
+    Raises:
+        Interrupted: after Ctrl-C, when the checkpoint is written.
+    """
+    run = _Run(task, replicas, data, torch.device(device), compiled, watch or Watch())
+    if resume and save_to is not None and save_to.exists():
+        run.load(save_to)
+    return run.finish(save_to, save_every)
+
+
+class _Run:
+    def __init__(
+        self,
+        task: Task,
+        replicas: Sequence[Settings],
+        data: Data,
+        device: torch.device,
+        compiled: bool | None,
+        watch: Watch,
+    ) -> None:
+        if not replicas or any(r.structure() != replicas[0].structure() for r in replicas):
+            raise ValueError("the replicas of a population share all settings but their own.")
+        self.task, self.replicas, self.watch = task, list(replicas), watch
+        self.data = data.to(device)
+        first = self.replicas[0]
+        per_epoch = data.size("train") // first.batch
+        self.steps = first.epochs * per_epoch
+        # The noise of a population depends on the seeds of all its replicas.
+        torch.manual_seed(_mix([replica.seed for replica in replicas]))
+        seeds = [replica.seed for replica in replicas]
+        self.population = Population(lambda: task.model(first), seeds, device)
+        if compiled and device.type != "cuda":
+            raise ValueError("compiled=True pays on CUDA alone; leave it out on the CPU.")
+        if compiled is None:
+            compiled = device.type == "cuda" and self.steps >= _COMPILE_FROM
+        self.stepper = Stepper(
+            task, self.population, replicas, self.data, self.steps, compiled=compiled
+        )
+        every = max(1, per_epoch // first.moves)
+        self.dials = [replica.dials(every) for replica in replicas]
+        self.population.set_dials([dials.values() for dials in self.dials])
+        self.split = "validation" if "validation" in data.splits else "test"
+        has_nodes = any(True for _ in nodes(self.population.template))
+        self.decodes: tuple[Decode, ...] = ("argmax", "sample") if has_nodes else ("argmax",)
+        self.best = _Best(self.population.weights.clone(), [-1.0] * len(seeds), [0] * len(seeds))
+        self.so_far = _Progress()
+        self.evaluated = {
+            epoch * per_epoch + per_epoch * (k + 1) // first.evaluations
+            for epoch in range(first.epochs)
+            for k in range(first.evaluations)
+        }
+        self.per_epoch, self.every = per_epoch, every
+        self.loss_from = 0  # the step of the last evaluation
+        self.reported: set[int] = set()
+
+    def finish(self, save_to: Path | None, save_every: float) -> Outcome:
+        self._try_evaluation()
+        began = time.monotonic() - self.so_far.seconds
+        saved = time.monotonic()
+        self._start_epoch()
+        with _interrupt_flag() as interrupted:
+            while self.so_far.step < self.steps:
+                self._advance()
+                self.so_far.seconds = time.monotonic() - began
+                evaluated = self.so_far.step in self.evaluated
+                if evaluated:
+                    self._evaluate()
+                due = evaluated or time.monotonic() - saved > save_every or interrupted()
+                if save_to is not None and due:
+                    self.so_far.seconds = time.monotonic() - began
+                    self.save(save_to)
+                    saved = time.monotonic()
+                if interrupted():
+                    raise Interrupted
+                if not bool(self.stepper.alive.any()):
+                    break
+        self.so_far.seconds = time.monotonic() - began
+        return self._outcome()
+
+    def _advance(self) -> None:
+        """Up to the next move of the dials, evaluation or end of an epoch."""
+        step = self.so_far.step
+        stops = [
+            step + _LONGEST_RUN,
+            (step // self.every + 1) * self.every,
+            (step // self.per_epoch + 1) * self.per_epoch,
+            min(e for e in self.evaluated if e > step),
+        ]
+        count = min(stops) - step
+        self.stepper.run(count)
+        self.so_far.step = step = step + count
+        for dials in self.dials:
+            dials.load_state_dict({"calls": step, "every": self.every})
+        if step % self.every == 0:
+            self.population.set_dials([dials.values() for dials in self.dials])
+        if step % self.per_epoch == 0 and step < self.steps:
+            self._start_epoch()
+        if self.population.device.type == "cuda":  # wait, so that progress and Ctrl-C are true
+            torch.cuda.synchronize(self.population.device)
+        self.watch.progress(step, self.steps)
+
+    def _start_epoch(self) -> None:
+        epoch, inside = divmod(self.so_far.step, self.per_epoch)
+        size = self.data.size("train")
+        orders = [order_of_epoch(size, replica.seed, epoch) for replica in self.replicas]
+        self.stepper.start_epoch(orders, inside)
+
+    def _try_evaluation(self) -> None:
+        """Before the first step, so that an evaluation cannot fail after hours of training."""
+        if self.so_far.step == 0:
+            with torch.random.fork_rng():
+                self.stepper.evaluate(self.stepper.tested_weights, self.split, "argmax")
+
+    def _evaluate(self) -> None:
+        weights = self.stepper.tested_weights
+        alive = self.stepper.alive.tolist()
+        metrics = self._metrics(weights, self.split, alive)
+        step = self.so_far.step
+        examples = (step - self.loss_from) * self.stepper.batch
+        losses = (self.stepper.loss_sum / max(1, examples)).tolist()
+        self.stepper.loss_sum.zero_()
+        self.loss_from = step
+        monitored = metrics[f"{self.task.monitor}/argmax"]
+        self.best.update(weights, [float("nan") if m is None else m for m in monitored], step)
+        loss = _where(losses, alive)
+        evaluation = Evaluation(step, step / self.per_epoch, self.split, loss, metrics)
+        self.so_far.curve.append(evaluation)
+        self.watch.evaluation(evaluation)
+        self._report_stopped()
+
+    def _metrics(
+        self, weights: Tensor, split: str, alive: list[bool]
+    ) -> dict[str, list[float | None]]:
+        return {
+            f"{name}/{decode}": _where(values, alive)
+            for decode in self.decodes
+            for name, values in self.stepper.evaluate(weights, split, decode).items()
+        }
+
+    def _report_stopped(self) -> None:
+        for index, step in enumerate(self.stepper.stopped_at.tolist()):
+            if step >= 0 and index not in self.reported:
+                self.reported.add(index)
+                self.watch.stopped(self.replicas[index], step)
+
+    def _outcome(self) -> Outcome:
+        self._report_stopped()
+        everyone = [True] * len(self.replicas)
+        test = self._metrics(self.best.weights, "test", everyone)
+        stopped = [step if step >= 0 else None for step in self.stepper.stopped_at.tolist()]
+        return Outcome(
+            replicas=self.replicas,
+            population=self.population,
+            best_weights=self.best.weights,
+            best_step=self.best.step,
+            stopped_at=stopped,
+            curve=self.so_far.curve,
+            test=[{name: v[r] for name, v in test.items()} for r in range(len(self.replicas))],
+            seconds=self.so_far.seconds,
+            steps=self.steps,
+        )
+
+    def save(self, path: Path) -> None:
+        device = self.population.device
+        content: dict[str, Any] = {
+            "task": self.task.name,
+            "replicas": json.dumps([asdict(replica) for replica in self.replicas]),
+            "data": self.data.fingerprint,
+            "progress": json.dumps(asdict(self.so_far)),
+            "loss_from": self.loss_from,
+            "state": self.stepper.state(),
+            "best": {
+                "weights": self.best.weights,
+                "value": self.best.value,
+                "step": self.best.step,
+            },
+            "random": torch.get_rng_state(),
+        }
+        if device.type == "cuda":
+            content["random_cuda"] = torch.cuda.get_rng_state(device)
+        checkpoint.save(path, content)
+
+    def load(self, path: Path) -> None:
+        content = checkpoint.load(path)
+        mine = json.dumps([asdict(replica) for replica in self.replicas])
+        for name, value, what in (
+            ("task", self.task.name, "another task"),
+            ("replicas", mine, "other settings"),
+            ("data", self.data.fingerprint, "other data"),
+        ):
+            if content[name] != value:
+                raise checkpoint.CheckpointError(
+                    f"{str(path)!r} was made with {what}; choose another --out, or delete it."
+                )
+        self.stepper.load_state(content["state"])
+        best = content["best"]
+        self.best = _Best(best["weights"].to(self.population.device), best["value"], best["step"])
+        saved = json.loads(content["progress"])
+        curve = [Evaluation(**evaluation) for evaluation in saved.pop("curve")]
+        self.so_far = _Progress(**saved, curve=curve)
+        self.loss_from = content["loss_from"]
+        for dials in self.dials:
+            dials.load_state_dict({"calls": self.so_far.step, "every": self.every})
+        self.population.set_dials([dials.values() for dials in self.dials])
+        torch.set_rng_state(content["random"])
+        if self.population.device.type == "cuda" and "random_cuda" in content:
+            torch.cuda.set_rng_state(content["random_cuda"], self.population.device)
+
+
+def order_of_epoch(size: int, seed: int, epoch: int) -> Tensor:
+    """The order in which a replica sees its examples: a matter of its seed and the epoch alone."""
+    generator = torch.Generator().manual_seed(_mix([seed, epoch]))
+    return torch.randperm(size, generator=generator)
+
+
+def _mix(numbers: Sequence[int]) -> int:
+    """One seed from several numbers; order matters."""
+    mixed = len(numbers)
+    for number in numbers:
+        mixed = (mixed * 6364136223846793005 + number + 1442695040888963407) % 2**63
+    return mixed
+
+
+def _where(values: Sequence[float], alive: Sequence[bool]) -> list[float | None]:
+    return [value if lives else None for value, lives in zip(values, alive, strict=True)]
+
+
+@contextmanager
+def _interrupt_flag() -> Iterator[Callable[[], bool]]:
+    """Ctrl-C as a question to ask, instead of an exception at any moment; a second one is real."""
+    asked = False
+
+    def remember(number: int, frame: object) -> None:
+        nonlocal asked
+        asked = True
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    try:
+        before = signal.signal(signal.SIGINT, remember)
+    except ValueError:  # not the main thread, which alone may handle signals
+        yield lambda: False
+        return
+    try:
+        yield lambda: asked
+    finally:
+        signal.signal(signal.SIGINT, before)

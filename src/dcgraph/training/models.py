@@ -1,0 +1,73 @@
+"""Trained models as files: weights in the safetensors format, with what is needed to build them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+from torch import nn
+
+from ..files import write_atomically
+from .settings import Settings, from_dict
+from .task import Task
+
+_FORMAT = "dcgraph model 1"
+
+
+class ModelError(Exception):
+    """Why a model file cannot be used: one line that names the remedy."""
+
+
+def save_model(path: Path, task: Task, settings: Settings, model: nn.Module, score: float) -> None:
+    """``score`` is what the weights were chosen by, so that the best of a folder can be found."""
+    from safetensors.torch import save_file
+
+    weights = {name: p.detach().cpu().contiguous() for name, p in model.named_parameters()}
+    notes = {
+        "format": _FORMAT,
+        "task": task.name,
+        "settings": json.dumps(asdict(settings)),
+        "score": f"{score:.6f}",
+    }
+    write_atomically(path, lambda draft: save_file(weights, draft, notes))
+
+
+def load_model(path: Path, task: Task) -> tuple[nn.Module, Settings]:
+    """The model in a file, or the best one in the folder of a run; in eval mode."""
+    from safetensors import SafetensorError, safe_open
+
+    path = _best_in(path) if path.is_dir() else path
+    try:
+        with safe_open(path, framework="pt") as file:
+            notes = file.metadata() or {}
+            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except FileNotFoundError:
+        raise ModelError(f"there is no model {str(path)!r}.") from None
+    except (OSError, SafetensorError) as error:
+        raise ModelError(f"{str(path)!r} is not a safetensors file: {error}.") from error
+    if notes.get("format") != _FORMAT or notes.get("task") != task.name:
+        what = notes.get("task", "something else")
+        raise ModelError(f"{str(path)!r} is not a model of task {task.name!r} but of {what!r}.")
+    settings = from_dict(task.settings, json.loads(notes["settings"]))
+    model = task.model(settings)
+    if {n: p.shape for n, p in model.named_parameters()} != {
+        n: w.shape for n, w in weights.items()
+    }:
+        raise ModelError(f"{str(path)!r} has other weights than its settings ask for.")
+    model.load_state_dict(weights, strict=False)
+    return model.eval(), settings
+
+
+def _best_in(folder: Path) -> Path:
+    from safetensors import safe_open
+
+    files = sorted(folder.glob("models/*.safetensors")) or sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise ModelError(f"{str(folder)!r} holds no models; a finished run has them in models/.")
+
+    def score(path: Path) -> float:
+        with safe_open(path, framework="pt") as file:
+            return float((file.metadata() or {}).get("score", "-inf"))
+
+    return max(files, key=score)

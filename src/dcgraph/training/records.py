@@ -1,0 +1,119 @@
+"""Records: one JSON file per replica, with what is needed to believe and repeat its numbers."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..files import write_json
+from .loop import Outcome
+from .settings import Settings
+from .task import Data, Task, fingerprint_of
+
+Record = dict[str, Any]
+
+
+def make_records(task: Task, outcome: Outcome, data: Data) -> list[Record]:
+    """One record per replica of a population, bad ones included."""
+    common = {
+        "task": task.name,
+        "population": {"name": population_name(outcome.replicas), "size": len(outcome.replicas)},
+        "code": code_version(),
+        "data": data.fingerprint,
+        "hardware": hardware(outcome.population.device),
+        "torch": torch.__version__,
+        "seconds": round(outcome.seconds, 1),
+        "steps": outcome.steps,
+        "chosen_on": outcome.curve[0].split if outcome.curve else None,
+    }
+    on_cpu = data.to("cpu")
+    records = []
+    for index, settings in enumerate(outcome.replicas):
+        model = outcome.model(index).cpu()
+        records.append(
+            {
+                **common,
+                "settings": asdict(settings),
+                "parameters": outcome.population.parameters,
+                "chosen_at": outcome.best_step[index],
+                "stopped_at": outcome.stopped_at[index],
+                "curve": [
+                    {
+                        "step": look.step,
+                        "loss": look.loss[index],
+                        **{name: values[index] for name, values in look.metrics.items()},
+                    }
+                    for look in outcome.curve
+                ],
+                "test": outcome.test[index],
+                "readout": task.readout(model, settings, on_cpu),
+            }
+        )
+    return records
+
+
+def population_name(replicas: Sequence[Settings]) -> str:
+    return fingerprint_of(json.dumps([asdict(replica) for replica in replicas]))
+
+
+def write_record(path: Path, record: Record) -> None:
+    write_json(path, _without_nan(record), indent=1)
+
+
+def read_record(path: Path) -> Record:
+    """A record, or ValueError that names the file."""
+    try:
+        record = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise ValueError(f"cannot read the record {str(path)!r}: {error}") from error
+    if not isinstance(record, dict) or "settings" not in record:
+        raise ValueError(f"{str(path)!r} is not a record; delete it, reproduce makes it again.")
+    return record
+
+
+def _without_nan(value: Any) -> Any:
+    """JSON knows no NaN: what could not be measured is null."""
+    if isinstance(value, dict):
+        return {key: _without_nan(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_without_nan(item) for item in value]
+    if isinstance(value, float):
+        return round(value, 6) if value == value and abs(value) != float("inf") else None
+    return value
+
+
+def code_version() -> str:
+    """The version of the package, with the commit where it runs from a checkout."""
+    from .. import __version__
+
+    folder = Path(__file__).parent
+    commit = os.environ.get("DCGRAPH_COMMIT") or _git(folder, "rev-parse", "--short", "HEAD")
+    if not commit:
+        return __version__
+    changed = "+changes" if _git(folder, "status", "--porcelain", "--", str(folder)) else ""
+    return f"{__version__} ({commit}{changed})"
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    try:
+        answer = subprocess.run(
+            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=10
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return answer.stdout.strip() if answer.returncode == 0 else ""
+
+
+def hardware(device: torch.device) -> str:
+    """As a user would name it."""
+    if device.type == "cuda":
+        return f"one {torch.cuda.get_device_name(device)}"
+    return f"{torch.get_num_threads()} CPU threads ({platform.machine()})"

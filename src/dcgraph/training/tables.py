@@ -1,0 +1,131 @@
+"""Tables: rows of runs, filled from records, beside the numbers of the paper."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from .records import Record
+from .runs import Job, finished_record, label
+from .settings import Settings
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row: one or several settings, each with ``seeds`` seeds, and what the paper says."""
+
+    name: str
+    settings: tuple[Settings, ...]
+    seeds: int = 8
+    paper: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # column: mean, std
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: a number from a record, in per cent; None where the record says nothing of it."""
+
+    name: str
+    value: Callable[[Record], float | None]
+
+
+@dataclass(frozen=True)
+class Table:
+    name: str
+    task: str
+    title: str
+    rows: tuple[Row, ...]
+    columns: tuple[Column, ...]
+
+
+@dataclass(frozen=True)
+class Cell:
+    row: str
+    column: str
+    mean: float | None
+    std: float | None
+    seeds: int
+    paper: tuple[float, float] | None
+
+
+def jobs(table: Table, results: Path) -> dict[str, list[Job]]:
+    """Every replica that the table needs, by row. Tables with a row in common share its records."""
+    return {
+        row.name: [
+            Job(
+                replace(settings, seed=seed),
+                _folder(settings, table, results) / f"seed-{seed}.json",
+            )
+            for settings in row.settings
+            for seed in range(row.seeds)
+        ]
+        for row in table.rows
+    }
+
+
+def _folder(settings: Settings, table: Table, results: Path) -> Path:
+    return results / table.task / label(replace(settings, seed=0), [type(settings)()])
+
+
+def cells(table: Table, results: Path) -> list[Cell]:
+    """The table as a list of cells; a cell without records has no mean."""
+    filled = []
+    wanted = jobs(table, results)
+    for row in table.rows:
+        records = [record for job in wanted[row.name] if (record := finished_record(job))]
+        for column in table.columns:
+            filled.append(_cell(row, column, [column.value(record) for record in records]))
+    return filled
+
+
+def _cell(row: Row, column: Column, values: Sequence[float | None]) -> Cell:
+    known = [value for value in values if value is not None]
+    mean = round(statistics.fmean(known), 2) if known else None
+    std = round(statistics.stdev(known), 2) if len(known) > 1 else None
+    return Cell(row.name, column.name, mean, std, len(known), row.paper.get(column.name))
+
+
+def as_json(table: Table, results: Path) -> list[dict[str, Any]]:
+    return [asdict(cell) for cell in cells(table, results)]
+
+
+def as_text(table: Table, results: Path) -> str:
+    """A Markdown table that is aligned, so that a terminal shows it well too."""
+    filled = {(cell.row, cell.column): cell for cell in cells(table, results)}
+    with_paper = {c.name for c in table.columns if any(c.name in row.paper for row in table.rows)}
+    header = [""]
+    for column in table.columns:
+        header += [column.name, "paper"] if column.name in with_paper else [column.name]
+    lines = [header]
+    for row in table.rows:
+        line = [row.name]
+        for column in table.columns:
+            cell = filled[row.name, column.name]
+            line.append(_spread(cell.mean, cell.std))
+            if column.name in with_paper:
+                line.append(_spread(*cell.paper) if cell.paper else "")
+        lines.append(line)
+    counts = sorted({cell.seeds for cell in filled.values() if cell.seeds})
+    seeds = (
+        f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}" if counts else "no"
+    )
+    return f"{table.title} Mean and standard deviation, {seeds} seeds a row.\n\n{_align(lines)}"
+
+
+def _spread(mean: float | None, std: float | None) -> str:
+    if mean is None:
+        return ""
+    return f"{mean:.2f}" if std is None else f"{mean:.2f} ± {std:.2f}"
+
+
+def _align(lines: list[list[str]]) -> str:
+    widths = [max(len(line[k]) for line in lines) for k in range(len(lines[0]))]
+    rule = ["-" * width for width in widths]
+    return "\n".join(
+        "| "
+        + " | ".join(text.ljust(width) for text, width in zip(line, widths, strict=True))
+        + " |"
+        for line in [lines[0], rule, *lines[1:]]
+    )

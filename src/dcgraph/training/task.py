@@ -1,0 +1,98 @@
+"""What a task is: data, model, loss, metrics and read-out, the five verbs that the loop knows."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from .settings import Settings
+
+Batch = dict[str, Tensor]
+"""Tensors whose first dimension counts examples."""
+
+
+@dataclass(frozen=True)
+class Data:
+    """The examples of a task; all of it is moved to the device before training.
+
+    ``splits`` holds "train", "test" and, unless models are chosen on the test set, "validation".
+    Each is a table: tensors whose first dimension counts the examples. What examples share, such as
+    the images they point to, is in ``shared``.
+    """
+
+    splits: Mapping[str, Batch]
+    fingerprint: str
+    shared: Batch = field(default_factory=dict)
+
+    def size(self, split: str) -> int:
+        return next(iter(self.splits[split].values())).shape[0]
+
+    def to(self, device: Any) -> Data:
+        splits = {
+            name: {key: tensor.to(device) for key, tensor in table.items()}
+            for name, table in self.splits.items()
+        }
+        shared = {key: tensor.to(device) for key, tensor in self.shared.items()}
+        return Data(splits, self.fingerprint, shared)
+
+
+class Task(ABC):
+    """A task for the training loop. It is written for one model; populations map over it."""
+
+    name: ClassVar[str]
+    settings: ClassVar[type[Settings]] = Settings
+    presets: ClassVar[Mapping[str, Settings]]
+    monitor: ClassVar[str] = "accuracy"  # the metric by which the best weights are chosen
+
+    @abstractmethod
+    def data(self, settings: Settings, data_dir: Path | None = None) -> Data:
+        """The examples."""
+
+    @abstractmethod
+    def model(self, settings: Settings) -> nn.Module:
+        """A fresh model, with initial weights from torch's global generator."""
+
+    def inputs(self, settings: Settings, shared: Batch, rows: Batch, training: bool) -> Batch:
+        """What loss and metrics see of some rows of a split, on the device; also augmentation."""
+        return rows
+
+    @abstractmethod
+    def loss(self, model: nn.Module, batch: Batch) -> Float[Tensor, " examples"]:
+        """The loss of each example; training minimises the sum over a batch."""
+
+    @abstractmethod
+    def metrics(self, model: nn.Module, batch: Batch) -> dict[str, Float[Tensor, " examples"]]:
+        """What is measured on each example, with the model in eval mode; averages are reported."""
+
+    def readout(self, model: nn.Module, settings: Settings, data: Data) -> dict[str, float]:
+        """What a trained model has learned, in numbers; ``model`` is in eval mode, on the CPU."""
+        return {}
+
+    def commands(self) -> Mapping[str, Callable[..., str]]:
+        """What ``dcgraph evaluate``, ``predict`` and ``data`` do for this task.
+
+        Functions by the name of the command; their arguments are its options, and the text they
+        return is printed.
+        """
+        return {}
+
+
+def fingerprint_of(*parts: str | Tensor) -> str:
+    """Sixteen hexadecimal digits that change with the data."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part.encode() if isinstance(part, str) else _raw(part))
+    return digest.hexdigest()[:16]
+
+
+def _raw(tensor: Tensor) -> bytes:
+    held = tensor.detach().cpu().contiguous()  # torch itself has no way to bytes without numpy
+    return ctypes.string_at(held.data_ptr(), held.numel() * held.element_size())

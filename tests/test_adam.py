@@ -1,0 +1,46 @@
+"""Adam over rows against torch's own optimizer, one per row."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from dcgraph.training import adam
+from dcgraph.training.adam import Moments, adam_, moments_like
+
+RATES = (1e-3, 3e-2)
+
+
+def adam_at_once(
+    weights: Tensor, gradient: Tensor, moments: Moments, lr: Tensor, step: Tensor
+) -> None:
+    """What other devices and compiled steps do."""
+    adam._all_rows(weights, gradient, moments, lr, step)
+
+
+@pytest.mark.parametrize("update", [adam_, adam_at_once])
+def test_each_row_takes_the_steps_of_its_own_optimizer(update: object) -> None:
+    assert callable(update)
+    torch.manual_seed(0)
+    weights = torch.randn(2, 37)
+    models = [row.clone().requires_grad_() for row in weights]
+    optimizers = [torch.optim.Adam([m], lr=lr) for m, lr in zip(models, RATES, strict=True)]
+    moments, lr = moments_like(weights), torch.tensor(RATES)
+    for step in range(1, 21):
+        gradient = torch.randn(2, 37) * torch.logspace(-6, 2, 37)
+        gradient[:, 5] = 0.0  # never moves
+        update(weights, gradient, moments, lr, torch.tensor(step))
+        for model, optimizer, own in zip(models, optimizers, gradient, strict=True):
+            model.grad = own.clone()
+            optimizer.step()
+    torch.testing.assert_close(weights, torch.stack(models).detach(), rtol=1e-5, atol=1e-6)
+
+
+def test_a_learning_rate_of_0_keeps_a_row_to_the_bit() -> None:
+    weights = torch.randn(2, 37)
+    before = weights.clone()
+    moments, lr = moments_like(weights), torch.tensor([0.0, 1e-2])
+    adam_(weights, torch.ones(2, 37), moments, lr, torch.tensor(1))
+    assert torch.equal(weights[0], before[0])
+    assert (weights[1] < before[1]).all()

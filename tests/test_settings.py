@@ -1,0 +1,114 @@
+"""Settings and sweeps: what a population is made of."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from dcgraph.training.settings import (
+    Settings,
+    Sweep,
+    expand,
+    from_dict,
+    parse_sweep,
+    populations,
+)
+from parity import ParitySettings
+
+BASE = ParitySettings()
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({"lr": 0.0}, "learning rate"),
+        ({"lr": float("nan")}, "finite"),
+        ({"epochs": 0}, "at least 1"),
+        ({"decay": 0.0}, "share of training"),
+        ({"average": 1.0}, "decay"),
+        ({"tau": -1.0}, "temperature"),
+        ({"gamma": 0.0}, "rate of growth"),
+        ({"beta": -1.0, "tempmatch": False}, "noise scale"),
+    ],
+)
+def test_impossible_settings_say_what_is_possible(changes: dict[str, Any], word: str) -> None:
+    with pytest.raises(ValueError, match=word):
+        replace(BASE, **changes)
+
+
+def test_the_switches_are_the_papers() -> None:
+    both = replace(BASE, tau=8.0, gamma=0.5, alpha_step=0.1)
+    dials = both.dials()
+    dials.load_state_dict({"calls": 3, "every": 1})
+    assert dials.values() == pytest.approx(
+        {"tau": 8, "beta": 8 * (1 - 2.718281828**-1.5), "alpha": 0.3}
+    )
+    neither = replace(both, tempmatch=False, dropres=False).dials()
+    assert neither.values() == {"tau": 8, "beta": 1, "alpha": 1}
+    annealed = replace(both, tempmatch=False, anneal=True).dials()
+    annealed.load_state_dict({"calls": 1000, "every": 1})
+    assert annealed.values()["tau"] == 1
+
+
+def test_a_sweep_is_every_combination_with_every_seed() -> None:
+    sweeps = [parse_sweep("tau=1,2,4", BASE), parse_sweep("lr=1e-4,3e-4", BASE)]
+    replicas = expand(BASE, sweeps, seeds=2)
+    assert len(set(replicas)) == len(replicas) == 12
+    assert {(r.tau, r.lr, r.seed) for r in replicas} == {
+        (tau, lr, seed) for tau in (1, 2, 4) for lr in (1e-4, 3e-4) for seed in (0, 1)
+    }
+    assert len(populations(replicas)) == 1
+
+
+def test_switches_and_whole_numbers_can_be_swept() -> None:
+    replicas = expand(BASE, [parse_sweep("dropres=0,1", BASE), parse_sweep("batch=8,16", BASE)])
+    assert [(r.dropres, r.batch) for r in replicas] == [
+        (False, 8), (False, 16), (True, 8), (True, 16),
+    ]  # fmt: skip
+    assert [len(group) for group in populations(replicas)] == [2, 2]
+
+
+def test_random_search_draws_from_ranges_and_repeats() -> None:
+    sweeps = [parse_sweep("lr=1e-4..1e-2:log", BASE), parse_sweep("width=4..64", BASE)]
+    replicas = expand(BASE, sweeps, seeds=2, draws=50, search_seed=3)
+    assert len(replicas) == 100
+    assert all(1e-4 <= r.lr <= 1e-2 and 4 <= r.width <= 64 for r in replicas)
+    assert all(isinstance(r.width, int) for r in replicas)
+    below = sum(r.lr < 1e-3 for r in replicas[::2])
+    assert 12 <= below <= 38  # half of the draws, on a logarithmic scale
+    assert replicas == expand(BASE, sweeps, seeds=2, draws=50, search_seed=3)
+    assert replicas[0].lr == replicas[1].lr and replicas[0].seed != replicas[1].seed
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("tau", "name=1,2,4"),
+        ("taw=1", "did you mean 'tau'"),
+        ("tau=x", "could not convert"),
+        ("dropres=2", "0 or 1"),
+        ("lr=2..1", "low < high"),
+        ("lr=0..1:log", "low > 0"),
+        ("seed=1,2", "cannot sweep"),
+    ],
+)
+def test_wrong_sweeps_say_what_is_right(text: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        parse_sweep(text, BASE)
+
+
+def test_ranges_and_draws_belong_together() -> None:
+    with pytest.raises(ValueError, match="--draws"):
+        expand(BASE, [Sweep("lr", low=1e-4, high=1e-2)])
+    with pytest.raises(ValueError, match="--draws"):
+        expand(BASE, [Sweep("lr", (1e-4,))], draws=3)
+    with pytest.raises(ValueError, match="swept twice"):
+        expand(BASE, [Sweep("lr", (1e-4,)), Sweep("lr", (1e-3,))])
+
+
+def test_settings_from_a_file_have_known_names() -> None:
+    assert from_dict(Settings, {"lr": 0.5}).lr == 0.5
+    with pytest.raises(ValueError, match="did you mean 'gamma'"):
+        from_dict(Settings, {"gama": 1.0})

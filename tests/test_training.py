@@ -1,0 +1,273 @@
+"""The training loop: it resumes bit for bit, survives being killed, never leaves half a file."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from dcgraph.training import Interrupted, Outcome, Watch, train
+from dcgraph.training.checkpoint import CheckpointError, load, save
+from dcgraph.training.models import ModelError, load_model, save_model
+from dcgraph.training.records import make_records, read_record, write_record
+from dcgraph.training.runs import Job, finished_record, perform
+from parity import QUICK, Parity, ParitySettings
+
+TASK = Parity()
+DATA = TASK.data(QUICK)
+THREE = [replace(QUICK, seed=0), replace(QUICK, seed=1, lr=1e-2), replace(QUICK, seed=2, tau=2.0)]
+
+
+def same(one: Outcome, two: Outcome) -> bool:
+    return (
+        torch.equal(one.population.weights, two.population.weights)
+        and torch.equal(one.best_weights, two.best_weights)
+        and one.curve == two.curve
+        and one.test == two.test
+    )
+
+
+def test_the_same_seeds_repeat_bit_for_bit() -> None:
+    one, two = train(TASK, THREE, DATA), train(TASK, THREE, DATA)
+    assert same(one, two)
+    assert [look.step for look in one.curve] == [4, 8, 12, 16]
+    assert one.curve[0].split == "validation"
+    assert set(one.curve[0].metrics) == {"accuracy/argmax", "accuracy/sample"}
+
+
+def test_it_learns() -> None:
+    long = replace(QUICK, epochs=30, lr=3e-2, alpha_step=0.05, gamma=0.05, evaluations=1)
+    outcome = train(TASK, [replace(long, seed=seed) for seed in range(6)], DATA)
+    assert max(test["accuracy/argmax"] or 0 for test in outcome.test) == 1.0
+    model = outcome.model(0)
+    assert not model.training
+
+
+def test_the_best_weights_are_those_of_the_best_evaluation() -> None:
+    outcome = train(TASK, THREE, DATA)
+    for index in range(len(THREE)):
+        values = [look.metrics["accuracy/argmax"][index] or 0.0 for look in outcome.curve]
+        assert values[[4, 8, 12, 16].index(outcome.best_step[index])] == max(values)
+        assert outcome.score(index, "accuracy") == max(values)
+    held_out = DATA.splits["validation"]
+    model = outcome.model(1)
+    right = TASK.metrics(model, held_out)["accuracy"].mean()
+    assert float(right) == pytest.approx(outcome.score(1, "accuracy"))
+
+
+@pytest.mark.parametrize("stop", [1, 5, 8, 13])
+def test_an_interrupted_run_goes_on_bit_for_bit(stop: int, tmp_path: Path) -> None:
+    whole = train(TASK, THREE, DATA)
+    path = tmp_path / "run.pt"
+
+    def interrupt(step: int, steps: int) -> None:
+        if step >= stop:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(Interrupted):
+        train(TASK, THREE, DATA, save_to=path, watch=Watch(progress=interrupt))
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    torch.manual_seed(99)  # what else happened in between does not matter
+    resumed = train(TASK, THREE, DATA, save_to=path, resume=True)
+    assert same(whole, resumed)
+
+
+def test_a_finished_run_can_be_asked_again(tmp_path: Path) -> None:
+    path = tmp_path / "run.pt"
+    whole = train(TASK, THREE, DATA, save_to=path)
+    assert same(whole, train(TASK, THREE, DATA, save_to=path, resume=True))
+
+
+def test_a_checkpoint_of_something_else_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "run.pt"
+    train(TASK, THREE, DATA, save_to=path)
+    with pytest.raises(CheckpointError, match="other settings"):
+        train(TASK, THREE[:2], DATA, save_to=path, resume=True)
+    other = replace(DATA, fingerprint="other")
+    with pytest.raises(CheckpointError, match="other data"):
+        train(TASK, THREE, other, save_to=path, resume=True)
+
+
+def test_damaged_foreign_and_older_checkpoints_get_a_clear_error(tmp_path: Path) -> None:
+    good = tmp_path / "good.pt"
+    save(good, {"weights": torch.randn(1000)})
+    whole = good.read_bytes()
+    path = tmp_path / "bad.pt"
+    for size in (0, 1, 100, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:size])
+        with pytest.raises(CheckpointError, match="not a whole dcgraph checkpoint"):
+            load(path)
+    path.write_text("hello")
+    with pytest.raises(CheckpointError, match="not a whole"):
+        load(path)
+    torch.save({"weights": 1}, path)
+    with pytest.raises(CheckpointError, match="not a dcgraph checkpoint"):
+        load(path)
+    torch.save({"format": "dcgraph checkpoint", "version": 0}, path)
+    with pytest.raises(CheckpointError, match="version 0"):
+        load(path)
+    with pytest.raises(CheckpointError, match="no checkpoint"):
+        load(tmp_path / "missing.pt")
+
+
+class Evil:
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.mkdir, ("evil",)
+
+
+def test_loading_never_runs_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    torch.save({"format": "dcgraph checkpoint", "version": 1, "x": Evil()}, "evil.pt")
+    with pytest.raises(CheckpointError):
+        load(Path("evil.pt"))
+    assert not Path("evil").exists()
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "run.pt"
+    save(path, {"step": 1})
+    with pytest.raises(Exception, match="pickle"):
+        save(path, {"step": lambda: None})
+    assert load(path)["step"] == 1
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_killed_at_random_moments_nothing_is_lost(tmp_path: Path) -> None:
+    """At least 20 times SIGKILL; the program forks, so that torch is imported once."""
+    program = Path(__file__).parent / "killed.py"
+    run = subprocess.run(
+        [sys.executable, str(program), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    report = json.loads(run.stdout.splitlines()[-1])
+    assert report["kills"] >= 20
+    assert report["equal"]
+    assert report["lost_at_most_since_last_checkpoint"]
+    assert [p.name for p in tmp_path.iterdir() if p.suffix == ".pt"] == ["run.pt"]
+
+
+def test_a_diverging_replica_is_reported_and_its_best_weights_stay() -> None:
+    wild = replace(QUICK, seed=7, lr=1e30)
+    told: list[tuple[ParitySettings, int]] = []
+    outcome = train(
+        TASK,
+        [THREE[0], wild],
+        DATA,
+        watch=Watch(stopped=lambda s, step: told.append((s, step))),  # type: ignore[arg-type]
+    )
+    assert [settings.seed for settings, _ in told] == [7]
+    assert outcome.stopped_at[0] is None and outcome.stopped_at[1] == told[0][1]
+    assert outcome.curve[-1].metrics["accuracy/argmax"][1] is None
+    assert outcome.curve[-1].loss[1] is None
+    assert outcome.best_weights.isfinite().all()
+    alone = train(TASK, [THREE[0], replace(QUICK, seed=7)], DATA)
+    assert torch.equal(alone.population.weights[0], outcome.population.weights[0])
+
+
+def test_a_population_that_diverges_as_a_whole_stops_early() -> None:
+    wild = [replace(QUICK, seed=seed, lr=1e30, epochs=500) for seed in range(2)]
+    outcome = train(TASK, wild, DATA)
+    assert outcome.population.device.type == "cpu"
+    assert all(step is not None and step < 100 for step in outcome.stopped_at)
+    assert len(outcome.curve) < 100
+
+
+def test_in_a_thread_ctrl_c_is_left_to_the_main_thread() -> None:
+    outcomes: list[Outcome] = []
+    thread = threading.Thread(target=lambda: outcomes.append(train(TASK, THREE[:1], DATA)))
+    thread.start()
+    thread.join()
+    assert len(outcomes) == 1
+
+
+def test_replicas_of_different_structure_are_refused() -> None:
+    with pytest.raises(ValueError, match="share all settings"):
+        train(TASK, [QUICK, replace(QUICK, width=4)], DATA)
+    with pytest.raises(ValueError, match="more than the 64 training examples"):
+        train(TASK, [replace(QUICK, batch=65)], DATA)
+
+
+def test_records_hold_what_is_needed_to_repeat_and_believe(tmp_path: Path) -> None:
+    outcome = train(TASK, THREE, DATA)
+    records = make_records(TASK, outcome, DATA)
+    path = tmp_path / "record.json"
+    write_record(path, records[1])
+    record = read_record(path)
+    assert record["settings"]["lr"] == 1e-2 and record["settings"]["seed"] == 1
+    assert record["population"]["size"] == 3 and record["data"] == "bits"
+    assert record["population"]["name"] == records[0]["population"]["name"]
+    assert len(record["curve"]) == 4 and record["chosen_on"] == "validation"
+    assert record["hardware"] and record["code"] and record["seconds"] > 0
+    path.write_text("{")
+    with pytest.raises(ValueError, match=r"record\.json"):
+        read_record(path)
+
+
+def jobs_in(folder: Path, replicas: list[ParitySettings]) -> list[Job]:
+    return [
+        Job(r, folder / f"{k}.json", folder / f"{k}.safetensors") for k, r in enumerate(replicas)
+    ]
+
+
+def test_only_what_is_missing_is_run(tmp_path: Path) -> None:
+    replicas = [*THREE, replace(QUICK, width=4)]
+    jobs = jobs_in(tmp_path, replicas)
+    work = tmp_path / "work"
+    sizes = [len(outcome.replicas) for outcome in perform(TASK, jobs, work)]
+    assert sizes == [3, 1] and not work.exists()
+    assert not list(perform(TASK, jobs, work))
+    jobs[1].record.unlink()
+    (outcome,) = perform(TASK, jobs, work)
+    assert outcome.replicas == [THREE[1]]
+    assert all(finished_record(job) for job in jobs)
+
+
+def test_a_cut_off_job_keeps_its_populations(tmp_path: Path) -> None:
+    jobs = jobs_in(tmp_path / "cut", THREE)
+    work = tmp_path / "cut" / "work"
+
+    def interrupt(step: int, steps: int) -> None:
+        if step >= 9:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(Interrupted):
+        list(perform(TASK, jobs, work, at_once=2, watch=lambda _: Watch(progress=interrupt)))
+    assert sorted(path.suffix for path in work.iterdir()) == [".json", ".pt"]
+    list(perform(TASK, jobs, work, at_once=3))  # there would be room for all now
+    whole = jobs_in(tmp_path / "whole", THREE)
+    list(perform(TASK, whole, tmp_path / "whole" / "work", at_once=2))
+    for one, two in zip(jobs, whole, strict=True):
+        records = [read_record(job.record) for job in (one, two)]
+        assert records[0]["curve"] == records[1]["curve"]
+        assert records[0]["population"] == records[1]["population"]
+
+
+def test_models_are_files_that_build_themselves(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = TASK.model(QUICK).eval()
+    save_model(tmp_path / "models" / "a.safetensors", TASK, QUICK, model, 0.5)
+    save_model(tmp_path / "models" / "b.safetensors", TASK, QUICK, TASK.model(QUICK), 0.2)
+    loaded, settings = load_model(tmp_path, TASK)  # of a run's folder, the best
+    bits = torch.tensor([[0.0, 1.0, 1.0]])
+    assert settings == QUICK and torch.equal(loaded(bits), model(bits))
+    with pytest.raises(ModelError, match="no model"):
+        load_model(tmp_path / "c.safetensors", TASK)
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    with pytest.raises(ModelError, match="holds no models"):
+        load_model(empty, TASK)
+    (tmp_path / "text.safetensors").write_text("hello, this is not it")
+    with pytest.raises(ModelError, match="not a safetensors file"):
+        load_model(tmp_path / "text.safetensors", TASK)
