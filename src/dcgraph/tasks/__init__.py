@@ -1,0 +1,51 @@
+"""The tasks of the paper, and how to find one by name."""
+
+from __future__ import annotations
+
+import importlib
+
+from ..checks import closest
+from ..training.tables import Table
+from ..training.task import Task
+
+TASKS = {"addition": "dcgraph.tasks.addition.task:Addition"}
+"""Where each task is; a user's own is named the same way, ``module:Class``."""
+
+
+TABLES = {
+    "addition": "dcgraph.tasks.addition.tables:ADDITION",
+    "addition-lr": "dcgraph.tasks.addition.tables:LEARNING_RATES",
+    "addition-ablation": "dcgraph.tasks.addition.tables:ABLATION",
+    "addition-chain": "dcgraph.tasks.addition.tables:CHAIN_ABLATION",
+}
+"""Where each table is."""
+
+
+def get_table(name: str) -> Table:
+    """A table by its name."""
+    if name not in TABLES:
+        raise ValueError(f"unknown table {name!r}; {closest(name, TABLES)}")
+    module, _, attribute = TABLES[name].partition(":")
+    table = getattr(importlib.import_module(module), attribute)
+    assert isinstance(table, Table)
+    return table
+
+
+def get_task(name: str) -> Task:
+    """A task of ours by its name, anyone's by ``module:Class``.
+
+    >>> get_task("addition").name
+    'addition'
+    """
+    module, colon, kind = TASKS.get(name, name).partition(":")
+    if not colon:
+        raise ValueError(
+            f"unknown task {name!r}; {closest(name, TASKS)} Your own is named module:Class."
+        )
+    try:
+        task = getattr(importlib.import_module(module), kind)()
+    except (ImportError, AttributeError, TypeError) as error:
+        raise ValueError(f"cannot load task {name!r}: {error}.") from error
+    if not isinstance(task, Task):
+        raise ValueError(f"{name!r} is not a dcgraph.training.Task.")
+    return task
