@@ -3,29 +3,76 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from dcgraph import cli, figures
+from dcgraph.tasks import TABLES
+from dcgraph.tasks.addition.task import BEST
+from dcgraph.training.checkpoint import load
+
+TASK_COMMANDS = ["train", "evaluate", "predict", "data"]
 
 
-@pytest.mark.parametrize("command", [[], ["figure"]])
-def test_help_fits_a_screen_and_names_the_figures(
-    command: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
+def shown_help(
+    command: list[str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    width: int,
+) -> list[str]:
+    monkeypatch.setenv("COLUMNS", str(width))
     with pytest.raises(SystemExit) as stop:
         cli.main([*command, "--help"])
     assert stop.value.code == 0
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) <= 24
-    assert max(map(len, lines)) <= 80
-    for name in figures.FIGURES:
+    assert max(map(len, lines[2:])) <= width + 2  # tyro does not fold the first paragraph
+    return lines
+
+
+@pytest.mark.parametrize(
+    "command",
+    [[], *([name] for name in cli.COMMANDS), *([name, "addition"] for name in TASK_COMMANDS[1:])],
+)
+def test_help_fits_a_screen(
+    command: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = shown_help(command, capsys, monkeypatch, 80)
+    assert len(lines) <= 32
+    if command:
+        assert f"dcgraph {' '.join(command)}" in lines[0]
+    else:
+        for name in cli.COMMANDS:
+            assert any(f" {name} " in line for line in lines)
+
+
+def test_help_of_training_names_every_setting_with_its_default(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = shown_help(["train", "addition", "--preset", "best"], capsys, monkeypatch, 110)
+    assert len(lines) <= 52
+    text = "\n".join(lines)
+    for name, default in asdict(BEST).items():
+        assert f"--{name.replace('_', '-')}" in text
+        if not isinstance(default, bool | str):
+            assert f"(default: {default})" in text
+    assert "(default: runs/addition-best)" in text
+
+
+@pytest.mark.parametrize("command", ["figure", "reproduce"])
+def test_help_names_what_there_is(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = shown_help([command], capsys, monkeypatch, 80)
+    for name in figures.FIGURES if command == "figure" else TABLES:
         (line,) = [line for line in lines if f" {name} " in line]
-        assert len(line.split()) > 3  # it says what the figure is about
+        assert len(line.split()) > 3  # it says what it is about
 
 
 def test_help_says_the_defaults(capsys: pytest.CaptureFixture[str]) -> None:
@@ -56,17 +103,18 @@ def test_unknown_figure_names_the_closest(capsys: pytest.CaptureFixture[str]) ->
     assert cli.main(["figure", "saturaton"]) == 2
     assert one_line(capsys.readouterr().err) == (
         "dcgraph: unknown figure 'saturaton'; did you mean 'saturation'? "
-        "There are: saturation, simplex."
+        "There are: saturation, simplex, addition-table."
     )
 
 
 def test_unknown_command_names_the_closest(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["figgure", "simplex"]) == 2
     assert one_line(capsys.readouterr().err) == (
-        "dcgraph: unknown command 'figgure'; did you mean 'figure'? There are: figure."
+        "dcgraph: unknown command 'figgure'; did you mean 'figure'? "
+        "There are: train, evaluate, predict, reproduce, table, figure, data."
     )
     assert cli.main(["xyz"]) == 2
-    assert one_line(capsys.readouterr().err).endswith("unknown command 'xyz'; there are: figure.")
+    assert "unknown command 'xyz'; there are: train," in one_line(capsys.readouterr().err)
 
 
 @pytest.mark.parametrize(
@@ -77,6 +125,21 @@ def test_unknown_command_names_the_closest(capsys: pytest.CaptureFixture[str]) -
         (["figure", "simplex", "--sede", "3"], ["--sede", "meant", "--seed"]),
         (["figure", "simplex", "--seed", "x"], ["--seed", "'x'"]),
         (["figure", "simplex", "twice"], ["twice"]),
+        (["train"], ["TASK", "dcgraph train --help"]),
+        (["train", "adition"], ["unknown task 'adition'", "did you mean 'addition'"]),
+        (["train", "no_such:Task"], ["cannot load task", "no_such"]),
+        (["train", "json:JSONDecoder"], ["is not a dcgraph.training.Task"]),
+        (["train", "addition", "--preset", "bets"], ["did you mean 'best'"]),
+        (["train", "addition", "--leaning-rate", "1"], ["--leaning-rate"]),
+        (["train", "addition", "--lr", "-1"], ["lr=-1.0", "learning rate is > 0"]),
+        (["train", "addition", "--lr", "x"], ["--lr", "'x'"]),
+        (["train", "addition", "--summands", "5"], ["summands=5", "2 or 3"]),
+        (["train", "addition", "--sweep", "taw=1"], ["did you mean 'tau'"]),
+        (["train", "addition", "--sweep", "lr=1e-4..1e-2"], ["--draws"]),
+        (["train", "addition", "--device", "gpu"], ["unknown device 'gpu'", "cuda"]),
+        (["table", "adition"], ["unknown table 'adition'", "did you mean 'addition'"]),
+        (["reproduce", "listop"], ["unknown table 'listop'"]),
+        (["evaluate", "parity:Parity"], ["has no command 'evaluate'", "train"]),
     ],
 )
 def test_mistakes_in_the_arguments_are_one_line(
@@ -106,7 +169,7 @@ def test_without_tyro(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
     monkeypatch.setitem(sys.modules, "tyro", None)
     assert cli.main(["figure", "simplex"]) == 1
     assert one_line(capsys.readouterr().err) == (
-        "dcgraph: tyro is not installed; run: pip install 'dcgraph[cli,viz]'"
+        "dcgraph: tyro is not installed; run: pip install 'dcgraph[cli]'"
     )
 
 
@@ -120,8 +183,79 @@ def test_without_matplotlib_only_figures_fail() -> None:
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert run.returncode == 1
     assert one_line(run.stderr) == (
-        "dcgraph: matplotlib is not installed; run: pip install 'dcgraph[cli,viz]'"
+        "dcgraph: matplotlib is not installed; run: pip install 'dcgraph[viz]'"
     )
+
+
+QUICK = ["train", "parity:Parity", "--epochs", "2", "--evaluations", "2"]
+
+
+def test_train_leaves_records_and_models_and_says_where(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    sweep = ["--sweep", "dropres=0,1", "--sweep", "width=4,8", "--seeds", "2"]
+    assert cli.main([*QUICK, *sweep, "--out", str(out)]) == 0
+    shown = capsys.readouterr()
+    assert "8 replicas of parity on cpu" in shown.out and "accuracy/argmax" in shown.out
+    assert str(out / "records") in shown.out
+    progress = shown.err.splitlines()
+    assert 2 <= len(progress) <= 2 * 20 and all("step" in line for line in progress)
+    assert "left" in progress[-1] and "loss" in progress[-1] and "accuracy" in progress[-1]
+    names = sorted(path.stem for path in (out / "records").iterdir())
+    assert names[0] == "dropres-False_width-4_seed-0" and len(names) == 8
+    assert sorted(path.stem for path in (out / "models").iterdir()) == names
+    assert not (out / "checkpoints").exists()
+
+
+def test_a_second_run_does_not_overwrite_the_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = ["--out", str(tmp_path / "run")]
+    assert cli.main([*QUICK, *out]) == 0
+    capsys.readouterr()
+    assert cli.main([*QUICK, *out]) == 1
+    assert "--resume" in one_line(capsys.readouterr().err)
+    assert cli.main(["train", "parity:Parity", *out, "--resume"]) == 0  # nothing is left to do
+    assert "accuracy/argmax" in capsys.readouterr().out
+    assert cli.main([*QUICK, "--lr", "1", *out, "--resume"]) == 2
+    assert "leave the others out" in one_line(capsys.readouterr().err)
+    assert cli.main(["train", "parity:Parity", "--out", str(tmp_path), "--resume"]) == 1
+    assert "no run" in one_line(capsys.readouterr().err)
+
+
+def test_ctrl_c_says_how_to_go_on(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    command = [sys.executable, "-c", "import sys, dcgraph.cli; sys.exit(dcgraph.cli.main())"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    arguments = ["train", "parity:Parity", "--out", str(out)]
+    run = subprocess.Popen(
+        [*command, *arguments, "--epochs", "2000"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+    checkpoints = out / "checkpoints"
+    while not list(checkpoints.glob("*.pt")):
+        assert run.poll() is None, run.communicate()
+        time.sleep(0.01)
+    run.send_signal(signal.SIGINT)
+    _, errors = run.communicate(timeout=60)
+    assert run.returncode == 130
+    assert errors.splitlines()[-1] == (
+        f"dcgraph: interrupted; go on with: dcgraph train parity:Parity --out {out} --resume"
+    )
+    (checkpoint,) = checkpoints.glob("*.pt")
+    assert load(checkpoint)["task"] == "parity"
+
+
+def test_tensorboard_files_are_an_option(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    assert cli.main([*QUICK, "--tensorboard", "--out", str(tmp_path)]) == 1
+    assert "pip install 'dcgraph[tensorboard]'" in capsys.readouterr().err
 
 
 def one_line(text: str) -> str:

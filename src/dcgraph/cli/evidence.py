@@ -1,0 +1,162 @@
+"""``dcgraph reproduce``, ``table`` and ``figure``: the paper's numbers and pictures."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from ..checks import closest
+from ..training.settings import populations
+from .parsing import CommandError
+
+if TYPE_CHECKING:
+    from ..training.runs import Job
+    from ..training.settings import Settings
+    from ..training.tables import Table
+
+with suppress(ModuleNotFoundError):  # an extra; main() says so where it is missing
+    import tyro
+
+
+def reproduce(
+    name: Annotated[str, tyro.conf.arg(metavar="NAME")],
+    /,
+    *,
+    results: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("results"),
+    data_dir: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None,
+    device: Annotated[str, tyro.conf.arg(metavar="NAME")] = "auto",
+    dry: bool = False,
+) -> None:
+    """Run what is missing of a table, and show it.
+
+    What was cut off goes on where it stopped.
+
+    NAME is one of
+      addition           MNIST addition, the paper's table
+      addition-lr        ours at the learning rates the paper tried
+      addition-ablation  ours without parts of the method
+      addition-chain     the same for three summands, a chain
+
+    Args:
+        name: the table.
+        results: folder of the records.
+        data_dir: folder of the data; else $DCGRAPH_DATA, the cache, a download.
+        device: auto, cpu, cuda.
+        dry: only say what would run.
+    """
+    from ..tasks import get_task
+    from ..training.memory import keep_freed_memory
+    from ..training.runs import finished_record, perform
+    from ..training.tables import as_text, jobs
+    from .progress import watch_population
+    from .tasks import choose_device
+
+    chosen = _table(name)
+    everything = [job for row in jobs(chosen, results).values() for job in row]
+    missing = [job for job in everything if finished_record(job) is None]
+    _say(f"{name}: {len(everything)} runs, {len(everything) - len(missing)} have a record.")
+    for group in populations([job.settings for job in missing]):
+        _say(f"  to run: {len(group)} replicas as one population, {_how_long(group, everything)}.")
+    if dry:
+        return
+    on = choose_device(device)
+    if on.type == "cpu":
+        keep_freed_memory()
+    task = get_task(chosen.task)
+    work = results / f".{name}"
+    for _ in perform(task, everything, work, device=on, data_dir=data_dir, watch=watch_population):
+        pass
+    _say("")
+    _say(as_text(chosen, results))
+
+
+def _table(name: str) -> Table:
+    from ..tasks import get_table
+
+    try:
+        return get_table(name)
+    except ValueError as error:
+        raise CommandError(str(error), 2) from None
+
+
+def _how_long(group: Sequence[Settings], everything: Sequence[Job]) -> str:
+    """What a population of this structure took before, by the records there are."""
+    from ..training.runs import finished_record
+
+    for job in everything:
+        if job.settings.structure() == group[0].structure() and (record := finished_record(job)):
+            size, hardware = record["population"]["size"], record["hardware"]
+            return f"{size} took {record['seconds']:.0f} s before on {hardware}"
+    return "never run here before"
+
+
+def table(
+    name: Annotated[str, tyro.conf.arg(metavar="NAME")],
+    /,
+    *,
+    results: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("results"),
+    json_: Annotated[bool, tyro.conf.arg(name="json")] = False,
+) -> None:
+    """Show a table beside the paper's numbers.
+
+    NAME as for reproduce.
+
+    Args:
+        name: the table.
+        results: folder of the records.
+        json_: print a list of cells instead: row, column, mean, std, seeds, paper.
+    """
+    from ..training.tables import as_json, as_text
+
+    chosen = _table(name)
+    try:
+        text = json.dumps(as_json(chosen, results), indent=1) if json_ else as_text(chosen, results)
+    except ValueError as error:
+        raise CommandError(str(error)) from error
+    _say(text)
+
+
+def figure(
+    name: Annotated[str, tyro.conf.arg(metavar="NAME")],
+    /,
+    *,
+    out: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("figures"),
+    seed: Annotated[int, tyro.conf.arg(metavar="N")] = 0,
+) -> None:
+    """Draw a figure, with the numbers behind it as JSON.
+
+    NAME is one of
+      saturation      larger noise keeps gradients alive (Figure 2)
+      simplex         what annealing tau and growing beta do
+      addition-table  what the shipped model has learned of addition
+
+    Args:
+        name: the figure.
+        out: folder for NAME.png and NAME.json.
+        seed: seed of all random numbers.
+    """
+    from .. import figures
+
+    if name not in figures.FIGURES:
+        raise CommandError(f"unknown figure {name!r}; {closest(name, figures.FIGURES)}", 2)
+    recipe = figures.FIGURES[name]
+    _say(recipe.plan)
+    start = time.perf_counter()
+    try:
+        picture, numbers = figures.make(name, out, seed)
+    except OSError as error:
+        blocked = isinstance(error, FileExistsError | NotADirectoryError)
+        reason = "a file is in the way" if blocked else error.strerror or error
+        raise CommandError(
+            f"cannot write into {str(out)!r}: {reason}; choose another folder with --out."
+        ) from error
+    _say(f"Wrote {picture} and {numbers} in {time.perf_counter() - start:.1f} seconds.")
+    _say(f"Look: {recipe.look}")
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)

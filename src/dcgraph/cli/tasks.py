@@ -1,0 +1,278 @@
+"""Commands on a task: ``dcgraph train``, ``evaluate``, ``predict`` and ``data``."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import statistics
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import torch
+
+from ..checks import closest
+from ..files import write_json
+from ..training import Interrupted, Settings, Task, Watch
+from .parsing import CommandError, parse_options
+
+with suppress(ModuleNotFoundError):  # an extra; main() says so where it is missing
+    import tyro
+
+
+def train(task: Annotated[str, tyro.conf.arg(metavar="TASK")], /) -> None:
+    """Train a model or a population of them.
+
+    `dcgraph train TASK --help` shows the settings.
+
+    TASK is one of
+      addition  read two or three digits and add them
+
+    or module:Class, a task of your own.
+
+    Args:
+        task: the task.
+    """
+
+
+def evaluate(task: Annotated[str, tyro.conf.arg(metavar="TASK")], /) -> None:
+    """Measure a trained model; prints JSON.
+
+    Args:
+        task: the task, as for train; `evaluate TASK --help` shows the options.
+    """
+
+
+def predict(task: Annotated[str, tyro.conf.arg(metavar="TASK")], /) -> None:
+    """Show what a trained model reads and computes.
+
+    Args:
+        task: the task, as for train; `predict TASK --help` shows the options.
+    """
+
+
+def data(task: Annotated[str, tyro.conf.arg(metavar="TASK")], /) -> None:
+    """Find, fetch or make the data of a task.
+
+    Args:
+        task: the task, as for train; `data TASK --help` shows the options.
+    """
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What `train` takes beside the settings of the task."""
+
+    preset: str
+    seeds: int = dataclasses.field(default=1, metadata={"help": "replicas of each setting"})
+    sweep: tuple[str, ...] = dataclasses.field(
+        default=(), metadata={"help": "lists (tau=1,2,4) and ranges (lr=1e-4..1e-2:log)"}
+    )
+    draws: int = dataclasses.field(default=0, metadata={"help": "random draws from the ranges"})
+    out: Path = dataclasses.field(
+        default=Path("runs"), metadata={"help": "folder of the run: records/, models/"}
+    )
+    resume: bool = dataclasses.field(
+        default=False, metadata={"help": "go on with the run in that folder"}
+    )
+    device: str = dataclasses.field(default="auto", metadata={"help": "auto, cpu or cuda"})
+    data_dir: Path | None = dataclasses.field(
+        default=None, metadata={"help": "folder of the data; else $DCGRAPH_DATA, cache, download"}
+    )
+    at_once: int = dataclasses.field(
+        default=0, metadata={"help": "replicas in one population; 0: as many as fit"}
+    )
+    tensorboard: bool = dataclasses.field(
+        default=False, metadata={"help": "write curves for TensorBoard too"}
+    )
+
+
+def of_task(command: str, name: str, arguments: Sequence[str]) -> None:
+    """Run a command on a task, with the options that this task has for it."""
+    from ..tasks import get_task
+
+    sys.path.insert(0, str(Path.cwd()))  # for module:Class in the current folder
+    try:
+        task = get_task(name)
+    except ValueError as error:
+        raise CommandError(str(error), 2) from None
+    if command == "train":
+        _train(task, name, arguments)
+        return
+    commands = task.commands()
+    if command not in commands:
+        has = ", ".join(["train", *commands])
+        raise CommandError(f"task {name!r} has no command {command!r}; it has: {has}.", 2)
+    text = parse_options(commands[command], f"dcgraph {command} {name}", arguments)
+    print(text, flush=True)
+
+
+def choose_device(name: str) -> torch.device:
+    """auto is a GPU, if there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise CommandError(f"unknown device {name!r}; use auto, cpu or cuda.", 2) from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise CommandError("torch sees no CUDA device here; use --device cpu.", 2)
+    return device
+
+
+def _train(task: Task, name: str, arguments: Sequence[str]) -> None:
+    preset = _preset_in(arguments, task)
+    parsed = parse_options(_flags(task, preset), f"dcgraph train {name}", arguments)
+    values = {f.name: getattr(parsed, f.name) for f in dataclasses.fields(parsed)}
+    options = Options(**{f.name: values.pop(f.name) for f in dataclasses.fields(Options)})
+    try:
+        settings = task.settings(**values)
+        replicas = _replicas(settings, options)
+    except ValueError as error:
+        raise CommandError(str(error), 2) from None
+    if options.resume and settings != task.presets[preset]:
+        raise CommandError("with --resume the settings come from the run; leave the others out.", 2)
+    try:
+        _run(task, replicas, options)
+    except Interrupted:
+        raise CommandError(
+            f"interrupted; go on with: dcgraph train {name} --out {options.out} --resume", 130
+        ) from None
+
+
+def _replicas(settings: Settings, options: Options) -> list[Settings]:
+    from ..training.settings import expand, parse_sweep
+
+    sweeps = [parse_sweep(text, settings) for text in options.sweep]
+    return expand(settings, sweeps, options.seeds, options.draws, settings.seed)
+
+
+def _preset_in(arguments: Sequence[str], task: Task) -> str:
+    """The preset decides what the defaults are, so it is looked for before all else."""
+    chosen = next(iter(task.presets))
+    for word, following in zip(arguments, [*arguments[1:], ""], strict=True):
+        if word == "--preset":
+            chosen = following
+        elif word.startswith("--preset="):
+            chosen = word.partition("=")[2]
+    if chosen not in task.presets:
+        raise CommandError(f"unknown preset {chosen!r}; {closest(chosen, task.presets)}", 2)
+    return chosen
+
+
+_METAVARS: dict[Any, str] = {
+    int: "N",
+    float: "X",
+    str: "NAME",
+    Path: "DIR",
+    Path | None: "DIR",
+    tuple[str, ...]: "NAME=...",
+}
+
+
+def _flags(task: Task, preset: str) -> type:
+    """One flat dataclass of all options and settings, for the parser: one flag each."""
+    flags: list[Any] = []
+    out = Path("runs") / f"{task.name}-{preset}"
+    defaults = {"preset": preset, "out": out, **asdict(task.presets[preset])}
+    known = ", ".join(task.presets)
+    for kind in (Options, task.settings):
+        types = get_type_hints(kind)
+        for field in dataclasses.fields(kind):
+            help = field.metadata.get("help", f"starting point of the settings: {known}")
+            kind_of_value = types[field.name]
+            metavar = _METAVARS.get(kind_of_value)
+            marks = [tyro.conf.arg(help=help, metavar=metavar)]
+            if field.name == "sweep":
+                marks.append(tyro.conf.UseAppendAction)
+            if kind is Options:
+                marks.append(tyro.conf.FlagCreatePairsOff)
+            described: Any = Annotated[kind_of_value, *marks]
+            default = defaults.get(field.name, field.default)
+            flags.append((field.name, described, dataclasses.field(default=default)))
+    made = dataclasses.make_dataclass(task.name, flags, frozen=True, kw_only=True)
+    made.__doc__ = f"Train the task {task.name}. Defaults are those of preset {preset!r}."
+    return made
+
+
+def _run(task: Task, replicas: Sequence[Settings], options: Options) -> None:
+    from ..training.memory import keep_freed_memory
+    from ..training.runs import Job, label, perform
+    from ..training.settings import from_dict
+    from .progress import combined, watch_population
+
+    device = choose_device(options.device)
+    plan = options.out / "run.json"
+    if plan.exists() and not options.resume:
+        raise CommandError(
+            f"{str(options.out)!r} holds a run; go on with --resume, or choose another --out."
+        )
+    if options.resume:
+        if not plan.exists():
+            raise CommandError(f"there is no run in {str(options.out)!r} to go on with.")
+        stored = json.loads(plan.read_text())
+        replicas = [from_dict(task.settings, values) for values in stored["replicas"]]
+    try:
+        stored = {"task": task.name, "replicas": [asdict(replica) for replica in replicas]}
+        write_json(plan, stored, indent=1)
+    except OSError as error:
+        raise CommandError(f"cannot write into {str(options.out)!r}: {error.strerror}.") from error
+    if device.type == "cpu":
+        keep_freed_memory()
+    jobs = []
+    for settings in replicas:
+        name = f"{label(settings, replicas)}_seed-{settings.seed}".removeprefix("default_")
+        record = options.out / "records" / f"{name}.json"
+        jobs.append(Job(settings, record, options.out / "models" / f"{name}.safetensors"))
+    print(
+        f"{len(jobs)} replicas of {task.name} on {device}; the run is in {options.out}.", flush=True
+    )
+
+    def watch(population: Sequence[Settings]) -> Watch:
+        shown = watch_population(population)
+        if not options.tensorboard:
+            return shown
+        from .tensorboard import write_curves
+
+        names = [label(settings, population) for settings in population]
+        return combined(shown, write_curves(options.out / "tensorboard", population, names))
+
+    for _ in perform(
+        task,
+        jobs,
+        options.out / "checkpoints",
+        device=device,
+        data_dir=options.data_dir,
+        at_once=options.at_once or None,
+        watch=watch,
+    ):
+        pass
+    print(_results(jobs, replicas), flush=True)
+
+
+def _results(jobs: Sequence[Any], replicas: Sequence[Settings]) -> str:
+    """Mean and spread on the test set, for each setting."""
+    from ..training.records import read_record
+    from ..training.runs import label
+
+    groups: dict[str, list[dict[str, float | None]]] = {}
+    for job in jobs:
+        record = read_record(job.record)
+        groups.setdefault(label(job.settings, replicas), []).append(
+            {**record["test"], **record["readout"]}
+        )
+    lines = ["On the test set, with the weights chosen by validation:"]
+    for name, tests in groups.items():
+        parts = []
+        for metric in tests[0]:
+            values = [value for test in tests if (value := test[metric]) is not None]
+            if values:
+                spread = f" ± {statistics.stdev(values):.4f}" if len(values) > 1 else ""
+                parts.append(f"{metric} {statistics.fmean(values):.4f}{spread}")
+        prefix = f"  {name}: " if len(groups) > 1 else "  "
+        lines.append(prefix + ", ".join(parts))
+    lines.append(f"Records: {jobs[0].record.parent}. Models: {jobs[0].model.parent}.")
+    return "\n".join(lines)

@@ -1,0 +1,102 @@
+"""Tables are rendered from records, and the tables in the docs are the rendered ones."""
+
+from __future__ import annotations
+
+import json
+import runpy
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dcgraph import cli
+from dcgraph.tasks import TABLES, get_table
+from dcgraph.tasks.addition.tables import ADDITION
+from dcgraph.training.runs import perform
+from dcgraph.training.tables import Column, Row, Table, as_json, as_text, jobs
+from parity import QUICK, Parity
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "results"
+SMALL = Table(
+    name="small",
+    task="parity",
+    title="Parity.",
+    columns=(
+        Column("test", lambda record: 100 * record["test"]["accuracy/argmax"]),
+        Column("never", lambda record: None),
+    ),
+    rows=(
+        Row("slow", (QUICK,), seeds=3, paper={"test": (50.0, 1.5)}),
+        Row("fast", (replace(QUICK, lr=1e-2),), seeds=2),
+    ),
+)
+
+
+def test_a_table_from_records_beside_the_papers_numbers(tmp_path: Path) -> None:
+    everything = [job for row in jobs(SMALL, tmp_path).values() for job in row]
+    assert as_json(SMALL, tmp_path)[0]["mean"] is None  # nothing has run
+    list(perform(Parity(), everything, tmp_path / "work"))
+    first, _, second, _ = as_json(SMALL, tmp_path)
+    assert (first["row"], first["column"], first["seeds"]) == ("slow", "test", 3)
+    assert first["paper"] == (50.0, 1.5) and second["paper"] is None and second["seeds"] == 2
+    values = [json.loads(job.record.read_text())["test"]["accuracy/argmax"] for job in everything]
+    assert first["mean"] == pytest.approx(100 * sum(values[:3]) / 3, abs=0.01)
+    text = as_text(SMALL, tmp_path)
+    assert "2 to 3 seeds" in text and "| 50.00 ± 1.50 |" in text
+    assert len({len(line) for line in text.splitlines()[2:]}) == 1  # aligned
+
+
+def test_a_record_of_other_settings_does_not_count(tmp_path: Path) -> None:
+    (job, *_) = jobs(SMALL, tmp_path)["slow"]
+    job.record.parent.mkdir(parents=True)
+    job.record.write_text(json.dumps({"settings": {"lr": 1.0}}))
+    assert as_json(SMALL, tmp_path)[0]["seeds"] == 0
+    job.record.write_text("[]")
+    with pytest.raises(ValueError, match="is not a record"):
+        as_json(SMALL, tmp_path)
+
+
+def test_rows_that_two_tables_share_have_the_same_records() -> None:
+    paths = [
+        {job.record for row in jobs(get_table(name), RESULTS).values() for job in row}
+        for name in ("addition", "addition-lr")
+    ]
+    assert len(paths[0] & paths[1]) == 16  # two learning rates, eight seeds
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_table_has_its_records(name: str) -> None:
+    """All seeds of all rows, none left out: what is in the docs can be made again."""
+    for cell in as_json(get_table(name), RESULTS):
+        assert cell["seeds"] in (0, 8), cell
+    for row, wanted in jobs(get_table(name), RESULTS).items():
+        assert all(job.record.exists() for job in wanted), row
+
+
+def test_the_targets_are_reached() -> None:
+    cells = {(cell["row"], cell["column"]): cell["mean"] for cell in as_json(ADDITION, RESULTS)}
+    assert cells["Ours, tau 8", "best on test, sample"] >= 98.1
+    assert cells["Ours, tau 8, lr by validation", "clean, sample"] >= 98.0
+    assert cells["Ours, preset best", "clean, sample"] >= 98.6
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "docs").glob("*.md")), ids=lambda path: path.name)
+def test_the_docs_show_the_rendered_tables(path: Path) -> None:
+    render = runpy.run_path(str(ROOT / "docs" / "render.py"))
+    assert render["rendered"](path.read_text()) == path.read_text(), "run `make tables`"
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_table_is_in_the_docs(name: str) -> None:
+    assert any(f"<!-- table {name} -->" in p.read_text() for p in (ROOT / "docs").glob("*.md"))
+
+
+def test_the_command_prints_both_forms(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["table", "addition", "--results", str(RESULTS)]) == 0
+    assert "98.10 ± 0.15" in capsys.readouterr().out
+    assert cli.main(["table", "addition", "--results", str(RESULTS), "--json"]) == 0
+    cells = json.loads(capsys.readouterr().out)
+    assert {"row", "column", "mean", "std", "seeds", "paper"} == set(cells[0])
+    assert cli.main(["reproduce", "addition", "--results", str(RESULTS), "--dry"]) == 0
+    assert "112 runs, 112 have a record" in capsys.readouterr().out
