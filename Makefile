@@ -4,7 +4,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help demo test format bench clean
+.PHONY: help demo test format tables bench clean
 .DEFAULT_GOAL := help
 
 help:  ## show this list
@@ -35,8 +35,12 @@ format: .venv/ready  ## format the code and mend what the linter can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: .venv/ready  ## speed against torch's own, as ratios from one run
+tables: .venv/ready  ## put the tables of the docs in their places, from the records
+	$(BIN)/python docs/render.py
+
+bench: .venv/ready  ## speed against torch's own and the plain way, as ratios from one run
 	$(BIN)/python benchmarks/relaxation.py
+	$(BIN)/python benchmarks/population.py
 
 clean:  ## remove the virtual environment, caches and figures
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis figures
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis figures runs

@@ -8,23 +8,18 @@ A run takes about a minute on 2 CPU cores. It writes benchmarks/results/relaxati
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import platform
 import statistics
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from common import Record, main, markdown, records
 from torch import Tensor
 
 import dcgraph as dc
 
-RESULTS = Path(__file__).parent / "results"
 SHAPES = [(16, 19), (512, 1000), (512, 38_696)]
 TAU, BETA = 2.0, 1.0
 
@@ -88,7 +83,11 @@ def cuda_seconds(run: Callable[[], Any], repeats: int = 20, replays: int = 20) -
     return statistics.median(times)
 
 
-def measure_cpu() -> dict[str, Any]:
+def measure(device: str) -> Record:
+    return measure_cpu() if device == "cpu" else measure_cuda()
+
+
+def measure_cpu() -> Record:
     rows = []
     for shape in SHAPES:
         logits, weights = torch.randn(shape), torch.randn(shape)
@@ -100,10 +99,10 @@ def measure_cpu() -> dict[str, Any]:
         ratio = seconds["torch"] / seconds["dcgraph"]
         rows.append({"shape": shape, "seconds": seconds, "speedup": ratio})
         print(f"CPU {list(shape)}: {ratio:.2f} times as fast as torch")
-    return {"device": f"{os.cpu_count()} CPU cores", "relaxation": rows, "tail": tails("cpu", 5)}
+    return {"relaxation": rows, "tail": tails("cpu", 5)}
 
 
-def measure_cuda() -> dict[str, Any]:
+def measure_cuda() -> Record:
     big = torch.empty(1 << 29, device="cuda")
     target = torch.empty_like(big)
     bandwidth = 2 * 4 * big.numel() / cuda_seconds(lambda: target.copy_(big))
@@ -123,13 +122,7 @@ def measure_cuda() -> dict[str, Any]:
         ratio = seconds["torch compiled"] / seconds["dcgraph compiled"]
         rows.append({"shape": shape, "seconds": seconds, "speedup": ratio, "of_bandwidth": share})
         print(f"CUDA {list(shape)}: {share:.0%} of copy bandwidth, {ratio:.2f} times torch")
-    name = torch.cuda.get_device_name().removeprefix("NVIDIA ")
-    return {
-        "device": f"one {name}",
-        "copy_bandwidth": bandwidth,
-        "relaxation": rows,
-        "tail": tails("cuda", 40),
-    }
+    return {"copy_bandwidth": bandwidth, "relaxation": rows, "tail": tails("cuda", 40)}
 
 
 def tails(device: str, repeats: int, categories: int = 10_000_000) -> dict[str, dict[str, float]]:
@@ -172,45 +165,21 @@ def kernel_noise(categories: int) -> Callable[[], Tensor]:
 
 def table() -> str:
     """The records as Markdown."""
-    lines = ["| device | shape | against torch | share of copy bandwidth |", "|---|---|---|---|"]
-    tail = ["| device | sampler | ties for the largest | largest value |", "|---|---|---|---|"]
-    for path in sorted(RESULTS.glob("relaxation-*.json")):
-        record = json.loads(path.read_text())
+    speed, tail = [], []
+    for record in records("relaxation"):
         for row in record["relaxation"]:
             share = f"{row['of_bandwidth']:.0%}" if "of_bandwidth" in row else "-"
             shape = " x ".join(f"{size:,}" for size in row["shape"])
-            lines.append(f"| {record['device']} | {shape} | {row['speedup']:.2f}x | {share} |")
+            speed.append([record["device"], shape, f"{row['speedup']:.2f}x", share])
         for name, seen in record["tail"].items():
             ties = f"{seen['ties']} of {seen['draws']}"
-            tail.append(f"| {record['device']} | {name} | {ties} | {seen['largest']:.2f} |")
-    return "\n".join([*lines, "", *tail])
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--table", action="store_true", help="print the records as Markdown")
-    devices = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
-    parser.add_argument("--device", nargs="+", choices=devices, default=devices)
-    options = parser.parse_args()
-    if options.table:
-        print(table())
-        return
-    for device in options.device:
-        measure = measure_cpu if device == "cpu" else measure_cuda
-        record = {
-            "benchmark": "relaxation",
-            "dcgraph": dc.__version__,
-            "torch": torch.__version__,
-            "python": platform.python_version(),
-            **measure(),
-        }
-        RESULTS.mkdir(exist_ok=True)
-        path = RESULTS / f"relaxation-{device}.json"
-        draft = path.with_suffix(".draft")
-        draft.write_text(json.dumps(record, indent=1) + "\n")
-        draft.replace(path)
-        print(f"wrote {path}")
+            tail.append([record["device"], name, ties, f"{seen['largest']:.2f}"])
+    tables = (
+        markdown(["device", "shape", "against torch", "share of copy bandwidth"], speed),
+        markdown(["device", "sampler", "ties for the largest", "largest value"], tail),
+    )
+    return "\n\n".join(tables)
 
 
 if __name__ == "__main__":
-    main()
+    main("relaxation", __doc__.split("\n")[0], measure, table)

@@ -1,0 +1,229 @@
+"""Speed of a population against training one model the plain way, from one run.
+
+    python benchmarks/population.py            # measure on the CPU, and on CUDA where there is one
+    python benchmarks/population.py --table    # the records as a table, as in benchmarks/README.md
+
+The model is the paper's addition network, the batch is 16. The images are random numbers in the
+shapes of MNIST: a step takes the same time whatever the pixels are. A run takes about a minute on
+2 CPU cores and two to three on CUDA. It writes benchmarks/results/population-DEVICE.json.
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import torch
+import torch.nn.functional as F
+from common import Record, main, markdown, records
+from torch import Tensor, nn
+
+import dcgraph as dc
+from dcgraph.tasks import get_task
+from dcgraph.training import Data, Population
+from dcgraph.training.memory import keep_freed_memory
+from dcgraph.training.step import Stepper
+
+REPLICAS = {"cpu": (1, 8, 32), "cuda": (1, 8, 64)}
+SECONDS = {"cpu": 60, "cuda": 25}  # of timed steps, all contenders together
+IMAGES, PAIRS, TESTED = 60_000, 30_000, 100
+
+TASK = get_task("addition")
+PAPER = TASK.presets["paper"]
+STEPS_PER_EPOCH = PAIRS // PAPER.batch
+
+_WARM_UP = 20  # steps
+_BLOCK = 0.3  # seconds between two looks at the clock ...
+_LONGEST_BLOCK = STEPS_PER_EPOCH // 8  # ... or less: few blocks begin an epoch, the median has none
+
+
+class Plain(nn.Module):
+    """The network as one writes it for one model, with torch's own layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolutions = nn.ModuleList([nn.Conv2d(1, 6, 5), nn.Conv2d(6, 16, 5)])
+        self.encode = nn.Sequential(
+            nn.Linear(256, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, 84)
+        )
+        self.symbol = dc.Discrete(84, 19, gate="example")  # [2, batch, 84]: one gate per summand
+        self.add = nn.Sequential(
+            nn.Linear(168, 168), nn.ReLU(), nn.Linear(168, 84), nn.ReLU()
+        )  # fmt: skip
+
+    def forward(self, images: Tensor) -> Tensor:
+        x = images.transpose(0, 1).flatten(0, 1).unsqueeze(1)
+        for convolution in self.convolutions:
+            x = F.max_pool2d(convolution(x), 2).relu()
+        first, second = self.symbol(self.encode(x.flatten(1)).unflatten(0, (2, -1)))
+        return self.symbol.logits(self.add(torch.cat([first, second], -1)))
+
+
+@dataclass
+class Contender:
+    """One way of training; ``run`` takes a number of steps, at most an epoch."""
+
+    way: str
+    replicas: int
+    run: Callable[[int], None]
+    setup: float | None = None  # seconds until the first step is done
+
+
+def random_data() -> Data:
+    """As many images and pairs as MNIST addition has, already in memory as bytes."""
+    shared = {
+        "images": torch.randint(256, (IMAGES, 28, 28), dtype=torch.uint8),
+        "labels": torch.randint(10, (IMAGES,)),
+    }
+    pairs = {
+        "train": torch.randperm(IMAGES).view(PAIRS, 2),
+        "test": torch.randint(IMAGES, (TESTED, 2)),
+    }
+    splits = {
+        split: {"images": rows, "total": shared["labels"][rows].sum(-1)}
+        for split, rows in pairs.items()
+    }
+    return Data(splits, "random", shared)
+
+
+def plain(data: Data, device: torch.device, *, fused: bool) -> Contender:
+    """One model, eager, nothing read back from the device."""
+    model = Plain().to(device)
+    PAPER.dials().attach(model)
+    optimizer = torch.optim.Adam(model.parameters(), PAPER.lr, fused=fused or None)
+    images, train = data.shared["images"], data.splits["train"]
+    order = torch.randperm(PAIRS, device=device).split(PAPER.batch)
+    batches = itertools.cycle(order[:STEPS_PER_EPOCH])
+
+    def run(steps: int) -> None:
+        for index in itertools.islice(batches, steps):
+            pixels = images[train["images"][index]] / 127.5 - 1
+            loss = F.cross_entropy(model(pixels), train["total"][index], reduction="sum")
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+    return Contender("plain, fused Adam" if fused else "plain", 1, run)
+
+
+def population(data: Data, device: torch.device, size: int, *, compiled: bool) -> Contender:
+    """The same network ``size`` times as one program: eager on the CPU, captured on CUDA."""
+    replicas = [replace(PAPER, seed=seed) for seed in range(size)]
+    models = Population(lambda: TASK.model(PAPER), range(size), device)
+    models.set_dials([settings.dials().values() for settings in replicas])
+    orders = [torch.randperm(PAIRS) for _ in replicas]
+
+    with stopwatch(device) as setup:
+        steps_of_training = PAPER.epochs * STEPS_PER_EPOCH
+        stepper = Stepper(TASK, models, replicas, data, steps_of_training, compiled=compiled)
+        stepper.start_epoch(orders)
+        stepper.run(1)
+    position = 1
+
+    def run(steps: int) -> None:
+        nonlocal position
+        if position + steps > STEPS_PER_EPOCH:
+            stepper.start_epoch(orders)
+            position = 0
+        stepper.run(steps)
+        position += steps
+
+    way = "eager" if device.type == "cpu" else "compiled, captured" if compiled else "captured"
+    print(f"population of {size}, {way}: set up in {setup[0]:.1f} s", flush=True)
+    return Contender(way, size, run, setup[0])
+
+
+@contextmanager
+def stopwatch(device: torch.device) -> Iterator[list[float]]:
+    """The seconds that the block took, with all that it queued on the device."""
+    seconds: list[float] = []
+    _wait(device)
+    start = time.perf_counter()
+    yield seconds
+    _wait(device)
+    seconds.append(time.perf_counter() - start)
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def seconds_per_step(
+    contenders: Sequence[Contender], device: torch.device, budget: float
+) -> list[list[float]]:
+    """For each contender one time per round, in turns so that a busy moment hits all of them."""
+    steps = []
+    for contender in contenders:
+        contender.run(_WARM_UP)
+        with stopwatch(device) as seconds:
+            contender.run(_WARM_UP)
+        fitting = round(_BLOCK / seconds[0] * _WARM_UP)
+        steps.append(min(max(fitting, 5), _LONGEST_BLOCK))
+    times: list[list[float]] = [[] for _ in contenders]
+    stop = time.perf_counter() + budget
+    while time.perf_counter() < stop or len(times[0]) < 5:
+        for contender, count, own in zip(contenders, steps, times, strict=True):
+            with stopwatch(device) as seconds:
+                contender.run(count)
+            own.append(seconds[0] / count)
+    return times
+
+
+def measure(name: str) -> Record:
+    keep_freed_memory()
+    torch.compiler.config.force_disable_caches = True  # set-up as for the first time on a machine
+    torch.manual_seed(0)
+    device, cuda = torch.device(name), name == "cuda"
+    data = random_data().to(device)
+    # On the CPU either Adam may be the faster one; the faster one counts.
+    plains = [plain(data, device, fused=fused) for fused in ((True,) if cuda else (False, True))]
+    populations = [
+        population(data, device, size, compiled=compiled)
+        for compiled in ((False, True) if cuda else (False,))
+        for size in REPLICAS[name]
+    ]
+    contenders = [*plains, *populations]
+    times = seconds_per_step(contenders, device, SECONDS[name])
+    best = min(statistics.median(own) for own in times[: len(plains)])
+    rows = [_row(one, own, best) for one, own in zip(contenders, times, strict=True)]
+    return {
+        "batch": PAPER.batch,
+        "rounds": len(times[0]),
+        "plain": rows[: len(plains)],
+        "population": rows[len(plains) :],
+    }
+
+
+def _row(contender: Contender, times: list[float], plain_time: float) -> Record:
+    low, median, high = (1000 * quarter for quarter in statistics.quantiles(times, n=4))
+    return {
+        "way": contender.way,
+        "replicas": contender.replicas,
+        "setup_s": contender.setup,
+        "ms_per_step": median,
+        "ms_quartiles": [low, high],
+        "speedup": contender.replicas * 1000 * plain_time / median,
+    }
+
+
+def table() -> str:
+    """The records as Markdown; of the plain ways the faster one."""
+    rows = []
+    for record in records("population"):
+        fastest = min(record["plain"], key=lambda row: float(row["ms_per_step"]))
+        for row in (fastest, *record["population"]):
+            setup = "-" if row["setup_s"] is None else f"{row['setup_s']:.1f} s"
+            time_per_step, speedup = f"{row['ms_per_step']:.2f}", f"{row['speedup']:.2f}x"
+            count = str(row["replicas"])
+            rows.append([record["device"], row["way"], count, setup, time_per_step, speedup])
+    head = ["device", "way", "replicas", "set-up", "ms per step", "replica-steps against plain"]
+    return markdown(head, rows)
+
+
+if __name__ == "__main__":
+    main("population", __doc__.split("\n")[0], measure, table)
