@@ -258,6 +258,15 @@ def test_tensorboard_files_are_an_option(
     assert "pip install 'dcgraph[tensorboard]'" in capsys.readouterr().err
 
 
+def test_tensorboard_files_have_the_curves(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard", reason="tensorboard, an extra, is not installed")
+    assert cli.main([*QUICK, "--seeds", "2", "--tensorboard", "--out", str(tmp_path)]) == 0
+    runs = sorted(path.name for path in (tmp_path / "tensorboard").iterdir())
+    assert runs == ["seed-0", "seed-1"]
+    (events,) = (tmp_path / "tensorboard" / "seed-1").iterdir()
+    assert b"accuracy/argmax" in events.read_bytes()
+
+
 def one_line(text: str) -> str:
     (line,) = text.splitlines()
     return line

@@ -200,7 +200,7 @@ def _flags(task: Task, preset: str) -> type:
 
 def _run(task: Task, replicas: Sequence[Settings], options: Options) -> None:
     from ..training.memory import keep_freed_memory
-    from ..training.runs import Job, label, perform
+    from ..training.runs import Job, perform, replica_name
     from ..training.settings import from_dict
     from .progress import combined, watch_population
 
@@ -224,7 +224,7 @@ def _run(task: Task, replicas: Sequence[Settings], options: Options) -> None:
         keep_freed_memory()
     jobs = []
     for settings in replicas:
-        name = f"{label(settings, replicas)}_seed-{settings.seed}".removeprefix("default_")
+        name = replica_name(settings, replicas)
         record = options.out / "records" / f"{name}.json"
         jobs.append(Job(settings, record, options.out / "models" / f"{name}.safetensors"))
     print(
@@ -237,8 +237,8 @@ def _run(task: Task, replicas: Sequence[Settings], options: Options) -> None:
             return shown
         from .tensorboard import write_curves
 
-        names = [label(settings, population) for settings in population]
-        return combined(shown, write_curves(options.out / "tensorboard", population, names))
+        names = [replica_name(settings, replicas) for settings in population]
+        return combined(shown, write_curves(options.out / "tensorboard", names))
 
     for _ in perform(
         task,

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..training import Evaluation, Settings, Watch
+from ..training import Evaluation, Watch
 
 
-def write_curves(folder: Path, replicas: Sequence[Settings], names: Sequence[str]) -> Watch:
+def write_curves(folder: Path, names: Sequence[str]) -> Watch:
     """One TensorBoard run per replica in ``folder``."""
     import tensorboard  # noqa: F401  (torch's own complaint does not name the package)
     from torch.utils.tensorboard import SummaryWriter
 
-    labels = [f"{name}_seed-{s.seed}" for name, s in zip(names, replicas, strict=True)]
-    writers = [SummaryWriter(str(folder / label)) for label in labels]
+    writers = [SummaryWriter(str(folder / name)) for name in names]
 
     def evaluation(look: Evaluation) -> None:
         for index, writer in enumerate(writers):

@@ -95,7 +95,9 @@ def code_version() -> str:
     from .. import __version__
 
     folder = Path(__file__).parent
-    commit = os.environ.get("DCGRAPH_COMMIT") or _git(folder, "rev-parse", "--short", "HEAD")
+    if commit := os.environ.get("DCGRAPH_COMMIT"):  # for a copy without its history
+        return f"{__version__} ({commit})"
+    commit = _git(folder, "rev-parse", "--short", "HEAD")
     if not commit:
         return __version__
     changed = "+changes" if _git(folder, "status", "--porcelain", "--", str(folder)) else ""

@@ -137,5 +137,12 @@ def label(settings: Settings, among: Sequence[Settings]) -> str:
     return "_".join(f"{name}-{_short(mine[name])}" for name in differing) or "default"
 
 
+def replica_name(settings: Settings, among: Sequence[Settings]) -> str:
+    """The same with the seed: a name for the files of one replica of a sweep."""
+    differences = label(settings, among)
+    prefix = "" if differences == "default" else f"{differences}_"
+    return f"{prefix}seed-{settings.seed}"
+
+
 def _short(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
