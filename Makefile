@@ -18,9 +18,8 @@ help:  ## show this list
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-demo: .venv/ready  ## the paper's two toy experiments as pictures, in figures/
-	$(BIN)/dcgraph figure saturation
-	$(BIN)/dcgraph figure simplex
+demo: .venv/ready  ## train a chain with and without the method, about two minutes
+	$(BIN)/dcgraph demo
 
 # tests/plain runs in a session of its own: torch.compile and Triton cannot trace through the run-time
 # shape checks that the other tests switch on.

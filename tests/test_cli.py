@@ -111,17 +111,17 @@ def test_unknown_command_names_the_closest(capsys: pytest.CaptureFixture[str]) -
     assert cli.main(["figgure", "simplex"]) == 2
     assert one_line(capsys.readouterr().err) == (
         "dcgraph: unknown command 'figgure'; did you mean 'figure'? "
-        "There are: train, evaluate, predict, reproduce, table, figure, data."
+        "There are: demo, train, evaluate, predict, reproduce, table, figure, data."
     )
     assert cli.main(["xyz"]) == 2
-    assert "unknown command 'xyz'; there are: train," in one_line(capsys.readouterr().err)
+    assert "unknown command 'xyz'; there are: demo, train," in one_line(capsys.readouterr().err)
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         ([], ["figure", "--help"]),
-        (["figure"], ["NAME", "dcgraph figure --help"]),
+        (["figure"], ["Missing", "NAME", "dcgraph figure --help"]),
         (["figure", "simplex", "--sede", "3"], ["--sede", "meant", "--seed"]),
         (["figure", "simplex", "--seed", "x"], ["--seed", "'x'"]),
         (["figure", "simplex", "twice"], ["twice"]),
@@ -137,6 +137,11 @@ def test_unknown_command_names_the_closest(capsys: pytest.CaptureFixture[str]) -
         (["train", "addition", "--sweep", "taw=1"], ["did you mean 'tau'"]),
         (["train", "addition", "--sweep", "lr=1e-4..1e-2"], ["--draws"]),
         (["train", "addition", "--device", "gpu"], ["unknown device 'gpu'", "cuda"]),
+        (["train", "addition", "--device", "meta"], ["cannot train", "cuda"]),
+        (["train", "addition", "--seed", "-1"], ["seed=-1", "between"]),
+        (["train", "addition", "--at-once", "-1"], ["at least 1"]),
+        (["evaluate", "addition", "--decode", "foo"], ["'foo'", "argmax"]),
+        (["predict", "addition", "--count", "x"], ["--count", "'x'"]),
         (["table", "adition"], ["unknown table 'adition'", "did you mean 'addition'"]),
         (["reproduce", "listop"], ["unknown table 'listop'"]),
         (["evaluate", "parity:Parity"], ["has no command 'evaluate'", "train"]),
@@ -222,6 +227,29 @@ def test_a_second_run_does_not_overwrite_the_first(
     assert "leave the others out" in one_line(capsys.readouterr().err)
     assert cli.main(["train", "parity:Parity", "--out", str(tmp_path), "--resume"]) == 1
     assert "no run" in one_line(capsys.readouterr().err)
+
+
+def test_a_mistake_that_only_the_data_show_leaves_the_folder_free(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = ["--out", str(tmp_path / "run")]
+    assert cli.main([*QUICK, "--batch", "100", *out]) == 2
+    assert "64 training examples" in capsys.readouterr().err
+    assert cli.main([*QUICK, *out]) == 0
+    plan = tmp_path / "run" / "run.json"
+    for content in ("{", "{}", json.dumps({"task": "other", "replicas": []})):
+        plan.write_text(content)
+        capsys.readouterr()
+        assert cli.main(["train", "parity:Parity", *out, "--resume"]) == 1
+        assert "run" in one_line(capsys.readouterr().err)
+
+
+def test_training_needs_no_options(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["train", "parity:Parity"]) == 0
+    assert "best on the validation set" in capsys.readouterr().out
 
 
 def test_ctrl_c_says_how_to_go_on(tmp_path: Path) -> None:

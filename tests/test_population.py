@@ -156,6 +156,17 @@ def test_memory_of_a_replica_grows_with_the_batch() -> None:
     assert 8 * weights < small < large < 8 * small
 
 
+def test_buffers_are_the_same_for_every_seed() -> None:
+    class Projected(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(2, 2)
+            self.register_buffer("projection", torch.randn(2, 2))
+
+    with pytest.raises(ValueError, match="'projection' differs from seed to seed"):
+        Population(Projected, [0, 1], CPU)
+
+
 def test_running_statistics_cannot_be_shared() -> None:
     with pytest.raises(ValueError, match="keeps running statistics"):
         Population(lambda: nn.BatchNorm1d(3), [0], CPU)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 
+from dcgraph.training.runs import replica_name
 from dcgraph.training.settings import (
     Settings,
     Sweep,
     expand,
     from_dict,
+    own,
     parse_sweep,
     populations,
 )
@@ -106,6 +108,26 @@ def test_ranges_and_draws_belong_together() -> None:
         expand(BASE, [Sweep("lr", (1e-4,))], draws=3)
     with pytest.raises(ValueError, match="swept twice"):
         expand(BASE, [Sweep("lr", (1e-4,)), Sweep("lr", (1e-3,))])
+
+
+def test_a_value_given_twice_is_one_and_a_switch_has_no_range() -> None:
+    assert len(expand(BASE, [parse_sweep("tau=1,1.0,2", BASE)])) == 2
+    with pytest.raises(ValueError, match="dropres=0,1"):
+        parse_sweep("dropres=0..1", BASE)
+
+
+def test_replicas_that_differ_have_different_names() -> None:
+    close = expand(BASE, [parse_sweep("tau=8.0000001,8.0000002", BASE)])
+    assert len({replica_name(replica, close) for replica in close}) == 2
+
+
+def test_only_the_loops_own_numbers_can_differ_within_a_population() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Wrong(Settings):
+        scale: float = own(1.0, "the loop does not know it")
+
+    with pytest.raises(ValueError, match="mark it shared"):
+        Wrong()
 
 
 def test_settings_from_a_file_have_known_names() -> None:

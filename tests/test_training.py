@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -13,8 +14,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor, nn
 
-from dcgraph.training import Interrupted, Outcome, Watch, train
+from dcgraph.training import Batch, Data, Interrupted, Outcome, Watch, train
 from dcgraph.training.checkpoint import CheckpointError, load, save
 from dcgraph.training.models import ModelError, load_model, save_model
 from dcgraph.training.records import make_records, read_record, write_record
@@ -182,6 +184,54 @@ def test_a_population_that_diverges_as_a_whole_stops_early() -> None:
     assert outcome.population.device.type == "cpu"
     assert all(step is not None and step < 100 for step in outcome.stopped_at)
     assert len(outcome.curve) < 100
+
+
+def test_a_single_replica_that_diverges_is_stopped_too() -> None:
+    """Without vmap the nodes could read their logits, and would complain before the loop looks."""
+    outcome = train(TASK, [replace(QUICK, lr=1e30)], DATA)
+    assert outcome.stopped_at[0] is not None and outcome.best_weights.isfinite().all()
+    assert outcome.score(0, "accuracy") == -math.inf or outcome.curve
+
+
+class Negative(Parity):
+    """A monitor that is always far below 0."""
+
+    monitor = "score"
+
+    def metrics(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        return {"score": -10 - self.loss(model, batch)}
+
+
+def test_a_monitor_may_be_negative_and_must_exist() -> None:
+    outcome = train(Negative(), THREE, DATA)
+    assert all(step > 0 for step in outcome.best_step)
+
+    class Lost(Parity):
+        monitor = "score"
+
+    with pytest.raises(ValueError, match="the monitor 'score' is not among the metrics"):
+        train(Lost(), THREE, DATA)
+
+
+def test_the_best_of_a_folder_is_never_one_that_diverged(tmp_path: Path) -> None:
+    replicas = [replace(QUICK, lr=1e30), replace(QUICK, seed=1)]
+    jobs = [
+        Job(r, tmp_path / f"{k}.json", tmp_path / f"{k}.safetensors")
+        for k, r in enumerate(replicas)
+    ]
+    list(perform(TASK, jobs, tmp_path / "work"))
+    (tmp_path / "a.safetensors").write_text("junk")
+    _, settings = load_model(tmp_path, TASK)
+    assert settings == replicas[1]
+
+
+def test_data_are_checked_before_training() -> None:
+    with pytest.raises(ValueError, match="no split 'test'"):
+        Data({"train": {"x": torch.zeros(3)}}, "")
+    with pytest.raises(ValueError, match="as many rows"):
+        Data(
+            {"train": {"x": torch.zeros(3), "y": torch.zeros(2)}, "test": {"x": torch.zeros(1)}}, ""
+        )
 
 
 def test_in_a_thread_ctrl_c_is_left_to_the_main_thread() -> None:

@@ -20,6 +20,7 @@ Dial = int | float | Float[Tensor, "..."]
 """A setting of a node: a number, or a tensor that broadcasts against the logits."""
 
 _reads_devices = False
+_reads_anything = True
 
 
 @contextmanager
@@ -38,9 +39,25 @@ def debug() -> Iterator[None]:
         _reads_devices = before
 
 
+@contextmanager
+def unchecked() -> Iterator[None]:
+    """Check no tensor values: for a loop that looks at its results itself.
+
+    Without it a diverging model stops the loop with an error instead of a loss that is not finite.
+    """
+    global _reads_anything
+    before, _reads_anything = _reads_anything, False
+    try:
+        yield
+    finally:
+        _reads_anything = before
+
+
 def may_read(tensor: Tensor) -> bool:
     """Whether reading values is cheap here; vmap can still refuse, see :func:`read`."""
     if torch.compiler.is_compiling() or tensor.is_meta:
+        return False
+    if not _reads_anything:
         return False
     if tensor.device.type == "cpu":
         return True

@@ -13,11 +13,14 @@ from ..tasks.datasets import DataError
 from ..training import Interrupted
 from ..training.checkpoint import CheckpointError
 from ..training.models import ModelError
+from ..training.records import RecordError
+from .demo import demo
 from .evidence import figure, reproduce, table
 from .parsing import CommandError, first_word, parse_command
 from .tasks import data, evaluate, of_task, predict, train
 
 COMMANDS: dict[str, Callable[..., None]] = {
+    "demo": demo,
     "train": train,
     "evaluate": evaluate,
     "predict": predict,
@@ -43,13 +46,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except CommandError as error:
         _complain(str(error))
         return error.exit_code
-    except (CheckpointError, DataError, ModelError) as error:
+    except (CheckpointError, DataError, ModelError, RecordError) as error:
         _complain(str(error))
         return 1
     except (Interrupted, KeyboardInterrupt):
-        _complain("interrupted.")
+        _complain("interrupted; the same command goes on where it stopped.")
         return 130
     except BrokenPipeError:  # the reader of our output has gone, as `| head` does
+        return 1
+    except OSError as error:
+        where = f"{error.filename!r}: " if error.filename else ""
+        _complain(f"{where}{error.strerror or error}.")
         return 1
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]

@@ -74,12 +74,12 @@ def _deferred(command: Callable[..., None], brief: bool) -> Callable[..., Callab
 
 
 def _unboxed(box: str) -> str:
-    """The box has a title and parts between rules, the last on --help."""
+    """The box has a title, then parts between rules: the reason, advice, where the help is."""
     parts: list[list[str]] = [[]]
-    for line in box.splitlines():
+    for line in box.splitlines()[1:]:
         text = line.strip(" │╭╮╰╯")
         if text.strip("-─"):
             parts[-1].append(text)
         elif parts[-1]:
             parts.append([])
-    return "; ".join(" ".join(part) for part in parts[1:] if part)
+    return "; ".join(" ".join(part).rstrip(".") for part in parts if part)

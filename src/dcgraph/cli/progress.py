@@ -47,8 +47,8 @@ def _bar(replicas: int) -> Watch:
 
     def progress(step: int, steps: int) -> None:
         bar.total = steps
-        if bar.n == 0:
-            bar.initial = 0
+        if bar.n == 0:  # a resumed run begins where it stopped
+            bar.initial = bar.n = step
         bar.update(step - bar.n)
         if step == steps:
             bar.close()
@@ -68,10 +68,10 @@ def _lines(replicas: int) -> Watch:
     def progress(step: int, steps: int) -> None:
         nonlocal first, shown
         first = step if first is None else first
-        if step * _LINES // steps > shown:
+        if step > first and step * _LINES // steps > shown:
             shown = step * _LINES // steps
             elapsed = time.monotonic() - began
-            left = elapsed / max(1, step - first) * (steps - step)
+            left = elapsed / (step - first) * (steps - step)
             _tell(f"{_who(replicas)}: step {step:,} of {steps:,}, {_time(left)} left{latest()}")
 
     looks: list[Evaluation] = []

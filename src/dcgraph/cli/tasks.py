@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 import statistics
 import sys
 from collections.abc import Sequence
@@ -66,7 +67,7 @@ def data(task: Annotated[str, tyro.conf.arg(metavar="TASK")], /) -> None:
 class Options:
     """What `train` takes beside the settings of the task."""
 
-    preset: str
+    preset: str = ""  # its help names the presets of the task
     seeds: int = dataclasses.field(default=1, metadata={"help": "replicas of each setting"})
     sweep: tuple[str, ...] = dataclasses.field(
         default=(), metadata={"help": "lists (tau=1,2,4) and ranges (lr=1e-4..1e-2:log)"}
@@ -118,6 +119,8 @@ def choose_device(name: str) -> torch.device:
         device = torch.device(name)
     except RuntimeError:
         raise CommandError(f"unknown device {name!r}; use auto, cpu or cuda.", 2) from None
+    if device.type not in ("cpu", "cuda"):
+        raise CommandError(f"device {name!r} cannot train a population; use auto, cpu or cuda.", 2)
     if device.type == "cuda" and not torch.cuda.is_available():
         raise CommandError("torch sees no CUDA device here; use --device cpu.", 2)
     return device
@@ -131,9 +134,12 @@ def _train(task: Task, name: str, arguments: Sequence[str]) -> None:
     try:
         settings = task.settings(**values)
         replicas = _replicas(settings, options)
+        if options.at_once < 0:
+            raise ValueError(f"at-once={options.at_once}, but a population has at least 1 replica.")
     except ValueError as error:
         raise CommandError(str(error), 2) from None
-    if options.resume and settings != task.presets[preset]:
+    swept = (options.seeds, options.sweep, options.draws) != (1, (), 0)
+    if options.resume and (swept or settings != task.presets[preset]):
         raise CommandError("with --resume the settings come from the run; leave the others out.", 2)
     try:
         _run(task, replicas, options)
@@ -153,7 +159,7 @@ def _replicas(settings: Settings, options: Options) -> list[Settings]:
 def _preset_in(arguments: Sequence[str], task: Task) -> str:
     """The preset decides what the defaults are, so it is looked for before all else."""
     chosen = next(iter(task.presets))
-    for word, following in zip(arguments, [*arguments[1:], ""], strict=True):
+    for word, following in zip(arguments, [*arguments[1:], ""], strict=False):
         if word == "--preset":
             chosen = following
         elif word.startswith("--preset="):
@@ -178,11 +184,12 @@ def _flags(task: Task, preset: str) -> type:
     flags: list[Any] = []
     out = Path("runs") / f"{task.name}-{preset}"
     defaults = {"preset": preset, "out": out, **asdict(task.presets[preset])}
-    known = ", ".join(task.presets)
     for kind in (Options, task.settings):
         types = get_type_hints(kind)
         for field in dataclasses.fields(kind):
-            help = field.metadata.get("help", f"starting point of the settings: {known}")
+            help = field.metadata.get("help", "")
+            if field.name == "preset":
+                help = f"starting point of the settings: {', '.join(task.presets)}"
             kind_of_value = types[field.name]
             metavar = _METAVARS.get(kind_of_value)
             marks = [tyro.conf.arg(help=help, metavar=metavar)]
@@ -199,27 +206,26 @@ def _flags(task: Task, preset: str) -> type:
 
 
 def _run(task: Task, replicas: Sequence[Settings], options: Options) -> None:
+    from ..tasks.datasets import DataError
     from ..training.memory import keep_freed_memory
     from ..training.runs import Job, perform, replica_name
-    from ..training.settings import from_dict
     from .progress import combined, watch_population
 
     device = choose_device(options.device)
     plan = options.out / "run.json"
-    if plan.exists() and not options.resume:
+    if options.resume:
+        replicas = _planned(task, plan)
+    elif plan.exists():
         raise CommandError(
             f"{str(options.out)!r} holds a run; go on with --resume, or choose another --out."
         )
-    if options.resume:
-        if not plan.exists():
-            raise CommandError(f"there is no run in {str(options.out)!r} to go on with.")
-        stored = json.loads(plan.read_text())
-        replicas = [from_dict(task.settings, values) for values in stored["replicas"]]
-    try:
-        stored = {"task": task.name, "replicas": [asdict(replica) for replica in replicas]}
-        write_json(plan, stored, indent=1)
-    except OSError as error:
-        raise CommandError(f"cannot write into {str(options.out)!r}: {error.strerror}.") from error
+    else:
+        try:
+            everyone = [asdict(replica) for replica in replicas]
+            write_json(plan, {"task": task.name, "replicas": everyone}, indent=1)
+        except OSError as error:
+            reason = error.strerror
+            raise CommandError(f"cannot write into {str(options.out)!r}: {reason}.") from error
     if device.type == "cpu":
         keep_freed_memory()
     jobs = []
@@ -240,17 +246,41 @@ def _run(task: Task, replicas: Sequence[Settings], options: Options) -> None:
         names = [replica_name(settings, replicas) for settings in population]
         return combined(shown, write_curves(options.out / "tensorboard", names))
 
-    for _ in perform(
-        task,
-        jobs,
-        options.out / "checkpoints",
-        device=device,
-        data_dir=options.data_dir,
-        at_once=options.at_once or None,
-        watch=watch,
-    ):
-        pass
+    work = options.out / "checkpoints"
+    try:
+        for _ in perform(
+            task,
+            jobs,
+            work,
+            device=device,
+            data_dir=options.data_dir,
+            at_once=options.at_once or None,
+            watch=watch,
+        ):
+            pass
+    except (ValueError, DataError) as error:  # settings that do not fit the data, or no data
+        if not options.resume and not list(work.glob("*.pt")):
+            shutil.rmtree(work, ignore_errors=True)
+            plan.unlink()  # nothing has begun: the corrected command may use the folder
+        raise CommandError(str(error), 2) from error
     print(_results(jobs, replicas), flush=True)
+
+
+def _planned(task: Task, plan: Path) -> list[Settings]:
+    """The replicas of a run that was begun before."""
+    from ..training.settings import from_dict
+
+    if not plan.exists():
+        raise CommandError(f"there is no run in {str(plan.parent)!r} to go on with.")
+    try:
+        stored = json.loads(plan.read_text())
+        if stored["task"] != task.name:
+            raise CommandError(f"the run in {str(plan.parent)!r} is of task {stored['task']!r}.")
+        return [from_dict(task.settings, values) for values in stored["replicas"]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise CommandError(
+            f"{str(plan)!r} is damaged ({error}); delete the folder, or choose another --out."
+        ) from error
 
 
 def _results(jobs: Sequence[Any], replicas: Sequence[Settings]) -> str:
@@ -264,7 +294,8 @@ def _results(jobs: Sequence[Any], replicas: Sequence[Settings]) -> str:
         groups.setdefault(label(job.settings, replicas), []).append(
             {**record["test"], **record["readout"]}
         )
-    lines = ["On the test set, with the weights chosen by validation:"]
+    chosen_on = read_record(jobs[0].record)["chosen_on"]
+    lines = [f"On the test set, with the weights that were best on the {chosen_on} set:"]
     for name, tests in groups.items():
         parts = []
         for metric in tests[0]:

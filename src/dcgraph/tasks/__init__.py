@@ -44,8 +44,11 @@ def get_task(name: str) -> Task:
         )
     try:
         task = getattr(importlib.import_module(module), kind)()
-    except (ImportError, AttributeError, TypeError) as error:
-        raise ValueError(f"cannot load task {name!r}: {error}.") from error
+    except Exception as error:  # whatever is wrong in somebody's module
+        kind_of_error = type(error).__name__
+        raise ValueError(f"cannot load task {name!r}: {kind_of_error}: {error}.") from error
     if not isinstance(task, Task):
         raise ValueError(f"{name!r} is not a dcgraph.training.Task.")
+    if not task.presets:
+        raise ValueError(f"task {name!r} has no presets; one is needed, for the defaults.")
     return task

@@ -2,7 +2,7 @@
 
 from .loop import Evaluation, Interrupted, Outcome, Watch, train
 from .population import Population
-from .settings import Settings, own, shared
+from .settings import Settings, shared
 from .task import Batch, Data, Task
 
 __all__ = [
@@ -15,7 +15,6 @@ __all__ = [
     "Settings",
     "Task",
     "Watch",
-    "own",
     "shared",
     "train",
 ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,13 @@ class CheckpointError(Exception):
 def save(path: Path, content: dict[str, Any]) -> None:
     """Tensors, numbers, strings, lists and dicts; a reader sees the old file or the new one."""
     marked = {"format": _FORMAT, "version": _VERSION, **content}
-    write_atomically(path, lambda draft: torch.save(marked, draft))
+    try:
+        write_atomically(path, lambda draft: torch.save(marked, draft))
+    except (OSError, RuntimeError) as error:  # torch has its own words for a full disk
+        raise CheckpointError(
+            f"cannot write the checkpoint {str(path)!r} ({str(error).splitlines()[0]}); "
+            "make room there, and go on with --resume."
+        ) from error
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -33,7 +38,7 @@ def load(path: Path) -> dict[str, Any]:
         raise CheckpointError(
             f"there is no checkpoint {str(path)!r}; leave out --resume."
         ) from None
-    except (OSError, RuntimeError, EOFError, ValueError, pickle.UnpicklingError, KeyError) as error:
+    except Exception as error:  # a damaged file fails anywhere in the reader
         raise CheckpointError(
             f"{str(path)!r} is not a whole dcgraph checkpoint ({type(error).__name__}); {remedy}"
         ) from error

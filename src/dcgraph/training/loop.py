@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -51,9 +52,9 @@ class Outcome:
     steps: int
 
     def score(self, index: int, monitor: str) -> float:
-        """What the best weights of a replica were chosen by; NaN if it was never evaluated."""
+        """What the best weights of a replica were chosen by; -inf if it was never evaluated."""
         looks = (look.metrics[f"{monitor}/argmax"][index] for look in self.curve)
-        return max((value for value in looks if value is not None), default=float("nan"))
+        return max((value for value in looks if value is not None), default=-math.inf)
 
     def model(self, index: int) -> nn.Module:
         """The best model of one replica, as an ordinary module in eval mode."""
@@ -170,7 +171,9 @@ class _Run:
         self.split = "validation" if "validation" in data.splits else "test"
         has_nodes = any(True for _ in nodes(self.population.template))
         self.decodes: tuple[Decode, ...] = ("argmax", "sample") if has_nodes else ("argmax",)
-        self.best = _Best(self.population.weights.clone(), [-1.0] * len(seeds), [0] * len(seeds))
+        self.best = _Best(
+            self.population.weights.clone(), [-math.inf] * len(seeds), [0] * len(seeds)
+        )
         self.so_far = _Progress()
         self.evaluated = {
             epoch * per_epoch + per_epoch * (k + 1) // first.evaluations
@@ -193,12 +196,13 @@ class _Run:
                 evaluated = self.so_far.step in self.evaluated
                 if evaluated:
                     self._evaluate()
-                due = evaluated or time.monotonic() - saved > save_every or interrupted()
+                asked = interrupted()
+                due = evaluated or time.monotonic() - saved > save_every or asked
                 if save_to is not None and due:
                     self.so_far.seconds = time.monotonic() - began
                     self.save(save_to)
                     saved = time.monotonic()
-                if interrupted():
+                if asked:
                     raise Interrupted
                 if not bool(self.stepper.alive.any()):
                     break
@@ -237,7 +241,12 @@ class _Run:
         """Before the first step, so that an evaluation cannot fail after hours of training."""
         if self.so_far.step == 0:
             with torch.random.fork_rng():
-                self.stepper.evaluate(self.stepper.tested_weights, self.split, "argmax")
+                tried = self.stepper.evaluate(self.stepper.tested_weights, self.split, "argmax")
+            if self.task.monitor not in tried:
+                raise ValueError(
+                    f"the monitor {self.task.monitor!r} is not among the metrics of task "
+                    f"{self.task.name!r}: {', '.join(tried)}."
+                )
 
     def _evaluate(self) -> None:
         weights = self.stepper.tested_weights

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict
 from pathlib import Path
 
@@ -46,10 +47,14 @@ def load_model(path: Path, task: Task) -> tuple[nn.Module, Settings]:
         raise ModelError(f"there is no model {str(path)!r}.") from None
     except (OSError, SafetensorError) as error:
         raise ModelError(f"{str(path)!r} is not a safetensors file: {error}.") from error
-    if notes.get("format") != _FORMAT or notes.get("task") != task.name:
-        what = notes.get("task", "something else")
-        raise ModelError(f"{str(path)!r} is not a model of task {task.name!r} but of {what!r}.")
-    settings = from_dict(task.settings, json.loads(notes["settings"]))
+    if notes.get("format") != _FORMAT:
+        raise ModelError(f"{str(path)!r} is not a dcgraph model, or of another version.")
+    if notes.get("task") != task.name:
+        raise ModelError(f"{str(path)!r} is a model of {notes.get('task')!r}, not {task.name!r}.")
+    try:
+        settings = from_dict(task.settings, json.loads(notes["settings"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise ModelError(f"{str(path)!r} has settings this dcgraph cannot read: {error}") from error
     model = task.model(settings)
     if {n: p.shape for n, p in model.named_parameters()} != {
         n: w.shape for n, w in weights.items()
@@ -60,14 +65,17 @@ def load_model(path: Path, task: Task) -> tuple[nn.Module, Settings]:
 
 
 def _best_in(folder: Path) -> Path:
-    from safetensors import safe_open
+    from safetensors import SafetensorError, safe_open
 
     files = sorted(folder.glob("models/*.safetensors")) or sorted(folder.glob("*.safetensors"))
     if not files:
         raise ModelError(f"{str(folder)!r} holds no models; a finished run has them in models/.")
 
     def score(path: Path) -> float:
-        with safe_open(path, framework="pt") as file:
-            return float((file.metadata() or {}).get("score", "-inf"))
+        try:
+            with safe_open(path, framework="pt") as file:
+                return float((file.metadata() or {})["score"])
+        except (OSError, SafetensorError, KeyError, ValueError):  # not one of ours
+            return -math.inf
 
     return max(files, key=score)

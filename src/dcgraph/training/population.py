@@ -36,12 +36,14 @@ class Population:
         self, build: Callable[[], nn.Module], seeds: Sequence[int], device: torch.device
     ) -> None:
         rows = []
+        constants: dict[str, Tensor] | None = None
         for seed in seeds:
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(seed)
                 self.template = build()
             rows.append(_flatten(self.template))
-        _check_buffers(self.template)
+            constants = _same_constants(self.template, constants)
+        _check_statistics(self.template)
         self._call = _Call(self.template)
         self.template.to(device)
         self.weights = torch.stack(rows).to(device)
@@ -141,8 +143,19 @@ def _flatten(model: nn.Module) -> Tensor:
     return torch.cat(pieces)
 
 
-def _check_buffers(model: nn.Module) -> None:
-    """Buffers other than dials are constants of the structure: all replicas share them."""
+def _same_constants(model: nn.Module, before: dict[str, Tensor] | None) -> dict[str, Tensor]:
+    """Buffers are constants of the structure: replicas share them, model files lack them."""
+    buffers = dict(model.named_buffers())
+    for name, buffer in (before or {}).items():
+        if not torch.equal(buffers[name], buffer):
+            raise ValueError(
+                f"the buffer {name!r} differs from seed to seed; make it a parameter, or fill it "
+                "from a generator of its own."
+            )
+    return buffers
+
+
+def _check_statistics(model: nn.Module) -> None:
     for name, module in model.named_modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.track_running_stats:
             raise ValueError(

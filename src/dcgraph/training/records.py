@@ -68,14 +68,20 @@ def write_record(path: Path, record: Record) -> None:
     write_json(path, _without_nan(record), indent=1)
 
 
+class RecordError(ValueError):
+    """Why a record cannot be used: one line that names the remedy."""
+
+
 def read_record(path: Path) -> Record:
-    """A record, or ValueError that names the file."""
+    """A record, as :func:`write_record` left it."""
     try:
         record = json.loads(path.read_text())
     except (OSError, ValueError) as error:
-        raise ValueError(f"cannot read the record {str(path)!r}: {error}") from error
+        raise RecordError(
+            f"cannot read the record {str(path)!r} ({error}); delete it, and it is made again."
+        ) from error
     if not isinstance(record, dict) or "settings" not in record:
-        raise ValueError(f"{str(path)!r} is not a record; delete it, reproduce makes it again.")
+        raise RecordError(f"{str(path)!r} is not a record; delete it, and it is made again.")
     return record
 
 

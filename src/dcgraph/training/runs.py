@@ -72,7 +72,7 @@ def perform(
         for index, record in enumerate(make_records(task, outcome, data)):
             job = job_of[population[index]]
             if job.model is not None:
-                score = max([outcome.score(index, task.monitor), 0.0])
+                score = outcome.score(index, task.monitor)
                 save_model(job.model, task, job.settings, outcome.model(index), score)
             write_record(job.record, record)
         yield outcome
@@ -124,8 +124,10 @@ def _replicas_that_fit(
     """How many replicas the device has memory for."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
-    else:
+    elif "SC_AVPHYS_PAGES" in os.sysconf_names:
         free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    else:  # as on a Mac
+        free = 4 * 2**30
     needed = bytes_per_replica(task, settings, task.data(settings, data_dir))
     return max(1, int(_SHARE_OF_MEMORY * free / needed))
 
@@ -145,4 +147,6 @@ def replica_name(settings: Settings, among: Sequence[Settings]) -> str:
 
 
 def _short(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float) and float(f"{value:g}") == value:
+        return f"{value:g}"
+    return str(value)

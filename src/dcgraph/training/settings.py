@@ -29,7 +29,7 @@ def shared(default: Any, help: str) -> Any:
 
 
 def own(default: Any, help: str) -> Any:
-    """A setting that each replica of a population has for itself."""
+    """A setting that each replica of a population has for itself; for :class:`Settings` alone."""
     return field(default=default, metadata={"help": help, "own": True})
 
 
@@ -57,10 +57,17 @@ class Settings:
         types = get_type_hints(type(self))
         for setting in fields(self):
             value = getattr(self, setting.name)
+            if setting.metadata.get("own") and setting.name not in _COMMON:
+                raise ValueError(
+                    f"{setting.name!r} is marked own, but a population can give each replica only "
+                    "the numbers the loop itself uses; mark it shared: a sweep then trains one "
+                    "population per value."
+                )
             if types[setting.name] is float and not math.isfinite(value):
                 raise ValueError(f"{setting.name}={value}, but a finite number is needed.")
         for name in ("epochs", "batch", "moves", "evaluations"):
             _require(self, name, getattr(self, name) >= 1, "at least 1 is needed.")
+        _require(self, "seed", 0 <= self.seed < 2**32, "a seed is between 0 and 4294967295.")
         _require(self, "lr", self.lr > 0, "a learning rate is > 0.")
         _require(self, "decay", 0 < self.decay <= 1, "a share of training lies in (0, 1].")
         _require(self, "average", 0 <= self.average < 1, "a decay lies in [0, 1).")
@@ -77,8 +84,13 @@ class Settings:
 
     def structure(self) -> Settings:
         """These settings with every replica's own numbers set to their defaults."""
-        own_numbers: dict[str, Any] = {f.name: f.default for f in fields(self) if f.metadata["own"]}
+        own_numbers: dict[str, Any] = {
+            f.name: f.default for f in fields(self) if f.metadata.get("own")
+        }
         return dataclasses.replace(self, **own_numbers)
+
+
+_COMMON = frozenset(f.name for f in fields(Settings))
 
 
 def _require(settings: Settings, name: str, fine: bool, remedy: str) -> None:
@@ -129,6 +141,8 @@ def parse_sweep(text: str, settings: Settings) -> Sweep:
         low, high = (float(end) for end in span.split(".."))
     except ValueError as error:
         raise ValueError(f"sweep {text!r}: {error}") from None
+    if get_type_hints(type(settings))[name] is bool:
+        raise ValueError(f"sweep {text!r}: a switch has no range; use {name}=0,1.")
     if not low < high or scale not in ("", "log") or (scale == "log" and low <= 0):
         raise ValueError(
             f"sweep {text!r}: a range is low..high with low < high, "
@@ -188,12 +202,13 @@ def expand(
     listed: list[dict[str, Any]] = [
         dict(zip([s.name for s in lists], values, strict=True)) for values in combinations
     ]
-    return [
+    replicas = [
         dataclasses.replace(base, **one, **two, seed=base.seed + k)
         for one in listed
         for two in drawn
         for k in range(seeds)
     ]
+    return list(dict.fromkeys(replicas))  # a value given or drawn twice is one
 
 
 def populations(replicas: Sequence[S]) -> list[list[S]]:

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from ..checks import unchecked
 from ..nodes import Decode, Discrete, nodes
 from .adam import adam_, moments_like
 from .population import Population
@@ -131,7 +132,8 @@ class Stepper:
     def _one_step(self) -> None:
         index = self._order.index_select(1, self._cursor.view(1)).squeeze(1)
         leaf = self._population.weights.detach().requires_grad_()
-        loss = self._loss(leaf, index)
+        with unchecked():
+            loss = self._loss(leaf, index)
         (gradient,) = torch.autograd.grad(loss.sum(), leaf)
         with torch.no_grad():
             self._apply(loss.detach(), gradient)
@@ -184,9 +186,10 @@ class Stepper:
     def _measure(self, weights: Tensor, split: str, chosen: Tensor) -> dict[str, Tensor]:
         rows = {name: table[chosen] for name, table in self._data.splits[split].items()}
         batch = self._task.inputs(self._settings, self._data.shared, rows, training=False)
-        measured: dict[str, Tensor] = self._population.map(
-            self._task.metrics, weights, batch, in_dims=(None,)
-        )
+        with unchecked():
+            measured: dict[str, Tensor] = self._population.map(
+                self._task.metrics, weights, batch, in_dims=(None,)
+            )
         return measured
 
 

@@ -32,6 +32,15 @@ class Data:
     fingerprint: str
     shared: Batch = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        for split in ("train", "test"):
+            if split not in self.splits:
+                raise ValueError(f"there is no split {split!r}; a task needs it.")
+        for split, table in self.splits.items():
+            sizes = {name: tensor.shape[0] for name, tensor in table.items()}
+            if len(set(sizes.values())) != 1 or 0 in sizes.values():
+                raise ValueError(f"split {split!r} needs as many rows in each tensor: {sizes}.")
+
     def size(self, split: str) -> int:
         return next(iter(self.splits[split].values())).shape[0]
 

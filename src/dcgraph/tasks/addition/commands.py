@@ -73,8 +73,9 @@ def evaluate(
 
 
 def _given(path: Path, data: Data, settings: AdditionSettings) -> dict[str, Tensor]:
-    labels = data.shared["labels"]
-    first = int(data.splits["test"]["images"].min()) if settings.images == "digits" else 60_000
+    if settings.images != "mnist":
+        raise DataError("lists of pairs point into MNIST; this model reads the embedded digits.")
+    labels, first = data.shared["labels"], 60_000  # the test images come after those
     indices, totals = lists.read_pairs(path, len(labels) - first, settings.summands)
     rows = indices + first
     wrong = (labels[rows].sum(-1) != totals).nonzero().flatten()
@@ -105,7 +106,9 @@ def predict(
     task = Addition()
     network, settings = load(model)
     if not isinstance(network, Adder):
-        raise ModelError("this model has no symbols to show; predict needs --model discrete.")
+        raise ModelError(
+            "this model has no symbols to show; predict needs one trained as `--model discrete`."
+        )
     data = task.data(settings, data_dir)
     size = data.size("test")
     if not 0 <= first < size or count < 1:

@@ -49,13 +49,12 @@ MNIST = (
 
 @dataclass(frozen=True, eq=False)
 class Images:
-    """Digits in a training and a test part: pixels from 0 (background) to ``levels`` (ink)."""
+    """Digits in a training and a test part: pixels from 0 (background) up."""
 
     train: UInt8[Tensor, "train h w"]
     train_labels: Int64[Tensor, "train"]
     test: UInt8[Tensor, "test h w"]
     test_labels: Int64[Tensor, "test"]
-    levels: int
     fingerprint: str  # of all pixels and labels, so that a record can say what it was made from
 
 
@@ -69,7 +68,7 @@ def mnist(data_dir: Path | None = None) -> Images:
         read_idx(path.read_bytes(), str(path), dimensions)
         for path, dimensions in zip(paths, (3, 1, 3, 1), strict=True)
     )
-    return _images(train, train_labels, test, test_labels, levels=255)
+    return _images(train, train_labels, test, test_labels)
 
 
 def digits() -> Images:
@@ -90,7 +89,7 @@ def digits() -> Images:
             ("digits-labels-idx1-ubyte.gz", 1),
         )
     )
-    return _images(pixels[:1300], labels[:1300], pixels[1300:], labels[1300:], levels=16)
+    return _images(pixels[:1300], labels[:1300], pixels[1300:], labels[1300:])
 
 
 def read_idx(compressed: bytes, name: str, dimensions: int) -> UInt8[Tensor, "..."]:
@@ -124,7 +123,6 @@ def _images(
     train_labels: UInt8[Tensor, "train"],
     test: UInt8[Tensor, "test h w"],
     test_labels: UInt8[Tensor, "test"],
-    levels: int,
 ) -> Images:
     digest = hashlib.sha256()
     for part in (train, train_labels, test, test_labels):
@@ -136,6 +134,5 @@ def _images(
         train_labels.long(),
         test,
         test_labels.long(),
-        levels,
         digest.hexdigest()[:16],
     )

@@ -25,7 +25,7 @@ def _best_on_test(decode: str) -> Callable[[Record], float | None]:
         looks = [
             look.get(f"accuracy/{decode}", look["accuracy/argmax"]) for look in record["curve"]
         ]
-        return 100 * max(look or 0.0 for look in looks)
+        return 100 * max((look or 0.0 for look in looks), default=0.0)
 
     return value
 
@@ -40,6 +40,10 @@ def _chosen_on_validation(decode: str) -> Callable[[Record], float | None]:
         return 100 * (test.get(f"accuracy/{decode}", test["accuracy/argmax"]) or 0.0)
 
     return value
+
+
+def _best_on_validation(record: Record) -> float | None:
+    return 100 * max((look["accuracy/argmax"] or 0.0 for look in record["curve"]), default=0.0)
 
 
 def _read_out(name: str) -> Callable[[Record], float | None]:
@@ -95,7 +99,7 @@ LEARNING_RATES = Table(
     task="addition",
     title="MNIST addition, ours at the learning rates the paper tried, accuracy in per cent.",
     columns=(
-        Column("validation", lambda r: 100 * max(e["accuracy/argmax"] or 0.0 for e in r["curve"])),
+        Column("validation", _best_on_validation),
         *COLUMNS[2:],
     ),
     rows=tuple(
