@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import pty
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
@@ -250,6 +255,28 @@ def test_training_needs_no_options(
     monkeypatch.chdir(tmp_path)
     assert cli.main(["train", "parity:Parity"]) == 0
     assert "best on the validation set" in capsys.readouterr().out
+
+
+def test_a_terminal_gets_a_bar(tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 25, 120, 0, 0))
+    program = "import sys, dcgraph.cli; sys.exit(dcgraph.cli.main())"
+    run = subprocess.Popen(
+        [sys.executable, "-c", program, *QUICK, "--epochs", "40", "--out", str(tmp_path / "run")],
+        stdout=subprocess.DEVNULL,
+        stderr=theirs,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    os.close(theirs)
+    shown = b""
+    with suppress(OSError):  # the end of what was written to a terminal
+        while part := os.read(ours, 4096):
+            shown += part
+    os.close(ours)
+    assert run.wait() == 0
+    text = shown.decode()
+    assert "step/s" in text and "accuracy/argmax" in text and "320/320" in text
+    assert "<00:" in text  # the time left
 
 
 def test_ctrl_c_says_how_to_go_on(tmp_path: Path) -> None:

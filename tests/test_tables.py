@@ -98,5 +98,7 @@ def test_the_command_prints_both_forms(capsys: pytest.CaptureFixture[str]) -> No
     assert cli.main(["table", "addition", "--results", str(RESULTS), "--json"]) == 0
     cells = json.loads(capsys.readouterr().out)
     assert {"row", "column", "mean", "std", "seeds", "paper"} == set(cells[0])
+    assert cli.main(["table", "addition", "--results", "nowhere"]) == 1
+    assert "dcgraph reproduce addition" in capsys.readouterr().err
     assert cli.main(["reproduce", "addition", "--results", str(RESULTS), "--dry"]) == 0
     assert "120 runs, 120 have a record" in capsys.readouterr().out

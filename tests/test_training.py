@@ -16,7 +16,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from dcgraph.training import Batch, Data, Interrupted, Outcome, Watch, train
+from dcgraph.training import Batch, Data, Interrupted, Outcome, Watch, runs, train
 from dcgraph.training.checkpoint import CheckpointError, load, save
 from dcgraph.training.models import ModelError, load_model, save_model
 from dcgraph.training.records import make_records, read_record, write_record
@@ -282,6 +282,15 @@ def test_only_what_is_missing_is_run(tmp_path: Path) -> None:
     (outcome,) = perform(TASK, jobs, work)
     assert outcome.replicas == [THREE[1]]
     assert all(finished_record(job) for job in jobs)
+
+
+def test_a_population_is_split_when_memory_asks_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    monkeypatch.setattr(runs, "bytes_per_replica", lambda *_: free // 5)  # half of it: two fit
+    outcomes = perform(TASK, jobs_in(tmp_path, THREE), tmp_path / "work")
+    assert [len(outcome.replicas) for outcome in outcomes] == [2, 1]
 
 
 def test_a_cut_off_job_keeps_its_populations(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from ..training.records import RecordError
 from .demo import demo
 from .evidence import figure, reproduce, table
 from .parsing import CommandError, first_word, parse_command
+from .progress import close_bars
 from .tasks import data, evaluate, of_task, predict, train
 
 COMMANDS: dict[str, Callable[..., None]] = {
@@ -79,4 +80,5 @@ def _run(arguments: list[str]) -> None:
 
 
 def _complain(line: str) -> None:
+    close_bars()
     print(f"dcgraph: {line}", file=sys.stderr)

@@ -113,11 +113,13 @@ def table(
     from ..training.tables import as_json, as_text
 
     chosen = _table(name)
-    try:
-        text = json.dumps(as_json(chosen, results), indent=1) if json_ else as_text(chosen, results)
-    except ValueError as error:
-        raise CommandError(str(error)) from error
-    _say(text)
+    cells = as_json(chosen, results)
+    if not any(cell["seeds"] for cell in cells):
+        raise CommandError(
+            f"{str(results)!r} has no records of {name!r}; choose --results, "
+            f"or run: dcgraph reproduce {name}"
+        )
+    _say(json.dumps(cells, indent=1) if json_ else as_text(chosen, results))
 
 
 def figure(

@@ -5,10 +5,20 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from ..training import Evaluation, Settings, Watch
 
 _LINES = 20  # at most, where there is no terminal
+
+
+_open_bars: list[Any] = []
+
+
+def close_bars() -> None:
+    """Leave the line of a bar that was cut short, so that the next word begins a new one."""
+    while _open_bars:
+        _open_bars.pop().close()
 
 
 def watch_population(replicas: Sequence[Settings]) -> Watch:
@@ -43,7 +53,8 @@ def _stopped(settings: Settings, step: int) -> str:
 def _bar(replicas: int) -> Watch:
     from tqdm import tqdm
 
-    bar = tqdm(unit="step", dynamic_ncols=True, desc=_who(replicas))
+    bar = tqdm(unit="step", dynamic_ncols=True, desc=count(replicas))
+    _open_bars.append(bar)
 
     def progress(step: int, steps: int) -> None:
         bar.total = steps
@@ -51,7 +62,7 @@ def _bar(replicas: int) -> Watch:
             bar.initial = bar.n = step
         bar.update(step - bar.n)
         if step == steps:
-            bar.close()
+            close_bars()
 
     return Watch(
         progress,
@@ -72,7 +83,7 @@ def _lines(replicas: int) -> Watch:
             shown = step * _LINES // steps
             elapsed = time.monotonic() - began
             left = elapsed / (step - first) * (steps - step)
-            _tell(f"{_who(replicas)}: step {step:,} of {steps:,}, {_time(left)} left{latest()}")
+            _tell(f"{count(replicas)}: step {step:,} of {steps:,}, {_time(left)} left{latest()}")
 
     looks: list[Evaluation] = []
 
@@ -82,7 +93,8 @@ def _lines(replicas: int) -> Watch:
     return Watch(progress, looks.append, lambda settings, step: _tell(_stopped(settings, step)))
 
 
-def _who(replicas: int) -> str:
+def count(replicas: int) -> str:
+    """In words."""
     return "1 replica" if replicas == 1 else f"{replicas} replicas"
 
 

@@ -209,7 +209,7 @@ def _run(task: Task, replicas: Sequence[Settings], options: Options) -> None:
     from ..tasks.datasets import DataError
     from ..training.memory import keep_freed_memory
     from ..training.runs import Job, perform, replica_name
-    from .progress import combined, watch_population
+    from .progress import combined, count, watch_population
 
     device = choose_device(options.device)
     plan = options.out / "run.json"
@@ -234,7 +234,7 @@ def _run(task: Task, replicas: Sequence[Settings], options: Options) -> None:
         record = options.out / "records" / f"{name}.json"
         jobs.append(Job(settings, record, options.out / "models" / f"{name}.safetensors"))
     print(
-        f"{len(jobs)} replicas of {task.name} on {device}; the run is in {options.out}.", flush=True
+        f"{count(len(jobs))} of {task.name} on {device}; the run is in {options.out}.", flush=True
     )
 
     def watch(population: Sequence[Settings]) -> Watch:
