@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import signal
 import subprocess
@@ -190,7 +189,6 @@ def test_a_single_replica_that_diverges_is_stopped_too() -> None:
     """Without vmap the nodes could read their logits, and would complain before the loop looks."""
     outcome = train(TASK, [replace(QUICK, lr=1e30)], DATA)
     assert outcome.stopped_at[0] is not None and outcome.best_weights.isfinite().all()
-    assert outcome.score(0, "accuracy") == -math.inf or outcome.curve
 
 
 class Negative(Parity):

@@ -167,7 +167,6 @@ class _Run:
         )
         every = max(1, per_epoch // first.moves)
         self.dials = [replica.dials(every) for replica in replicas]
-        self.population.set_dials([dials.values() for dials in self.dials])
         self.split = "validation" if "validation" in data.splits else "test"
         has_nodes = any(True for _ in nodes(self.population.template))
         self.decodes: tuple[Decode, ...] = ("argmax", "sample") if has_nodes else ("argmax",)
@@ -175,12 +174,13 @@ class _Run:
             self.population.weights.clone(), [-math.inf] * len(seeds), [0] * len(seeds)
         )
         self.so_far = _Progress()
+        self.per_epoch, self.every = per_epoch, every
+        self._set_dials()
         self.evaluated = {
             epoch * per_epoch + per_epoch * (k + 1) // first.evaluations
             for epoch in range(first.epochs)
             for k in range(first.evaluations)
         }
-        self.per_epoch, self.every = per_epoch, every
         self.loss_from = 0  # the step of the last evaluation
         self.reported: set[int] = set()
 
@@ -221,15 +221,19 @@ class _Run:
         count = min(stops) - step
         self.stepper.run(count)
         self.so_far.step = step = step + count
-        for dials in self.dials:
-            dials.load_state_dict({"calls": step, "every": self.every})
         if step % self.every == 0:
-            self.population.set_dials([dials.values() for dials in self.dials])
+            self._set_dials()
         if step % self.per_epoch == 0 and step < self.steps:
             self._start_epoch()
         if self.population.device.type == "cuda":  # wait, so that progress and Ctrl-C are true
             torch.cuda.synchronize(self.population.device)
         self.watch.progress(step, self.steps)
+
+    def _set_dials(self) -> None:
+        """What the dials are worth is a matter of the step alone."""
+        for dials in self.dials:
+            dials.load_state_dict({"calls": self.so_far.step, "every": self.every})
+        self.population.set_dials([dials.values() for dials in self.dials])
 
     def _start_epoch(self) -> None:
         epoch, inside = divmod(self.so_far.step, self.per_epoch)
@@ -336,9 +340,7 @@ class _Run:
         curve = [Evaluation(**evaluation) for evaluation in saved.pop("curve")]
         self.so_far = _Progress(**saved, curve=curve)
         self.loss_from = content["loss_from"]
-        for dials in self.dials:
-            dials.load_state_dict({"calls": self.so_far.step, "every": self.every})
-        self.population.set_dials([dials.values() for dials in self.dials])
+        self._set_dials()
         torch.set_rng_state(content["random"])
         if self.population.device.type == "cuda" and "random_cuda" in content:
             torch.cuda.set_rng_state(content["random_cuda"], self.population.device)

@@ -47,7 +47,6 @@ def perform(
     device: torch.device | str = "cpu",
     data_dir: Path | None = None,
     at_once: int | None = None,
-    compiled: bool | None = None,
     watch: Callable[[Sequence[Settings]], Watch] | None = None,
 ) -> Iterator[Outcome]:
     """Train the jobs that have no record yet: those alike in structure together, as many as fit.
@@ -66,7 +65,6 @@ def perform(
             device=device,
             save_to=work / f"{population_name(population)}.pt",
             resume=True,
-            compiled=compiled,
             watch=watch(population) if watch else None,
         )
         for index, record in enumerate(make_records(task, outcome, data)):
