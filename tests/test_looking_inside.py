@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 import torch
@@ -54,6 +55,11 @@ def test_probe_reads_what_is_there() -> None:
             float(torch.as_tensor(value).detach()), abs=1e-6
         ), name
     assert (row.categories, row.used, row.dead) == (3, 2, 1)
+    each = row.by_category
+    assert each is not None and each.gradient is not None
+    assert each.use == pytest.approx([2 / 3, 1 / 3, 0])
+    assert each.weight == pytest.approx(z.mean(0).tolist())
+    assert each.gradient == pytest.approx(gradient.abs().mean(0).tolist())
     assert report.loss == pytest.approx(float((z @ weights).sum().detach()))
     assert report.hard_loss == pytest.approx(1.0 + 1.0 - 2.0)
 
@@ -74,6 +80,29 @@ def test_probe_reports_calls_in_order_and_watched_tensors() -> None:
     table = str(report)
     assert len(table.splitlines()) == 5 and "soft-hard gap" in table and "/5" in table
     assert dc.watch("outside", a) is a
+
+
+def test_a_small_z_keeps_the_gradient_small() -> None:
+    """The paper's bound: the gradient at theta_j is at most sqrt(2) / tau |dL/dz| z_j."""
+    torch.manual_seed(1)
+    tau = 2.0
+    node = dc.Categorical()
+    dc.Dials(tau=tau, beta=1.0).attach(node)
+    theta = 4 * torch.randn(1, 8, requires_grad=True)
+    weights = torch.randn(8)
+    (row,) = dc.probe(node, lambda: (node(theta) @ weights).sum()).readings
+    each = row.by_category
+    assert each is not None and each.gradient is not None
+    assert min(each.weight) < 0.05, "there is one to be kept small"
+    for z, gradient in zip(each.weight, each.gradient, strict=True):
+        assert gradient <= math.sqrt(2) / tau * float(weights.norm()) * z
+
+
+def test_no_list_of_millions_of_categories() -> None:
+    node = dc.Categorical()
+    theta = torch.zeros(1, probing.LISTED + 1, requires_grad=True)
+    (row,) = dc.probe(node, lambda: node(theta).square().sum()).readings
+    assert row.by_category is None and row.categories == probing.LISTED + 1
 
 
 def test_probe_leaves_no_trace() -> None:

@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from dcgraph.training import Batch, Data, Interrupted, Outcome, Watch, runs, train
+from dcgraph.training import Batch, Data, Interrupted, Outcome, Watch, loop, runs, train
 from dcgraph.training.checkpoint import CheckpointError, load, save
 from dcgraph.training.models import ModelError, load_model, save_model
 from dcgraph.training.records import make_records, read_record, write_record
@@ -42,6 +42,18 @@ def test_the_same_seeds_repeat_bit_for_bit() -> None:
     assert [look.step for look in one.curve] == [4, 8, 12, 16]
     assert one.curve[0].split == "validation"
     assert set(one.curve[0].metrics) == {"accuracy/argmax", "accuracy/sample"}
+
+
+def test_looking_inside_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = train(TASK, THREE, DATA)
+    monkeypatch.setattr(loop, "_PROBES", 3)
+    seldom = train(TASK, THREE, DATA)
+    assert torch.equal(looked.population.weights, seldom.population.weights)
+    assert [bool(look.probes) for look in seldom.curve] == [True, True, False, True]
+    first, second, third = looked.curve[-1].probes
+    assert first and second and third and first != second
+    assert [(r["name"], r["call"]) for r in third] == [("symbol", 0), ("symbol", 1), ("symbol", 2)]
+    assert sum(third[0]["by_category"]["weight"]) == pytest.approx(1, abs=0.01)
 
 
 def test_it_learns() -> None:
@@ -257,6 +269,8 @@ def test_records_hold_what_is_needed_to_repeat_and_believe(tmp_path: Path) -> No
     assert record["population"]["size"] == 3 and record["data"] == "bits"
     assert record["population"]["name"] == records[0]["population"]["name"]
     assert len(record["curve"]) == 4 and record["chosen_on"] == "validation"
+    probed = record["curve"][3]["probe"]
+    assert len(probed) == 3 and probed == outcome.curve[3].probes[1]
     assert record["hardware"] and record["code"] and record["seconds"] > 0
     path.write_text("{")
     with pytest.raises(ValueError, match=r"record\.json"):
@@ -280,6 +294,12 @@ def test_only_what_is_missing_is_run(tmp_path: Path) -> None:
     (outcome,) = perform(TASK, jobs, work)
     assert outcome.replicas == [THREE[1]]
     assert all(finished_record(job) for job in jobs)
+
+
+def test_a_drawn_setting_is_recognised_to_the_last_digit(tmp_path: Path) -> None:
+    (job,) = jobs = jobs_in(tmp_path, [replace(QUICK, lr=1 / 3001, epochs=1)])
+    assert len(list(perform(TASK, jobs, tmp_path / "work"))) == 1
+    assert finished_record(job)
 
 
 def test_a_population_is_split_when_memory_asks_for_it(

@@ -18,6 +18,18 @@ from .observe import Event, observing
 SATURATED = 0.99
 """A relaxed row whose largest entry is above this passes hardly any gradient to its logits."""
 
+LISTED = 4096
+"""Nodes with more categories than this get no reading of each: nobody looks at such a list."""
+
+
+@dataclass(frozen=True)
+class Categories:
+    """What the probe read of each category of a node: means over the rows of one call."""
+
+    use: tuple[float, ...]  # share of rows where it is the argmax of softmax(theta)
+    weight: tuple[float, ...]  # z_j, its entry in the relaxed rows
+    gradient: tuple[float, ...] | None  # |dL / dtheta_j|; None where no gradient arrives
+
 
 @dataclass(frozen=True)
 class Reading:
@@ -38,6 +50,7 @@ class Reading:
     dead: int | None = None  # the others
     saturated: float | None = None  # share of relaxed rows with an entry above SATURATED
     gap: float | None = None  # distance of relaxed and hard rows, see probe
+    by_category: Categories | None = None  # for nodes with at most LISTED categories
 
 
 @dataclass(frozen=True)
@@ -192,8 +205,8 @@ def _describe(value: object) -> str:
     return f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else repr(value)
 
 
-def _gradients(loss: Tensor, events: list[Event]) -> dict[int, float | None]:
-    """Mean absolute gradient of each tensor of the events, by id; .grad fields stay untouched."""
+def _gradients(loss: Tensor, events: list[Event]) -> dict[int, Tensor]:
+    """Absolute gradient of each tensor of the events, by id; .grad fields stay untouched."""
     tensors = {
         id(t): t
         for event in events
@@ -204,22 +217,24 @@ def _gradients(loss: Tensor, events: list[Event]) -> dict[int, float | None]:
         return {}
     found = torch.autograd.grad(loss, list(tensors.values()), allow_unused=True)
     return {
-        key: None if gradient is None else gradient.float().abs().mean().item()
+        key: gradient.float().abs()
         for key, gradient in zip(tensors, found, strict=True)
+        if gradient is not None
     }
 
 
 def _reading(
-    name: str, call: int, event: Event, hard: Event | None, gradients: dict[int, float | None]
+    name: str, call: int, event: Event, hard: Event | None, gradients: dict[int, Tensor]
 ) -> Reading:
-    at_input = gradients.get(id(event.input))
+    at_input, at_logits = gradients.get(id(event.input)), gradients.get(id(event.logits))
     if event.logits is None:
-        return Reading(name, call, at_input)
+        return Reading(name, call, _mean(at_input))
     assert event.relaxed is not None
     theta, z = event.theta(), event.relaxed.detach().float()
     p = theta.softmax(-1)
     categories = theta.shape[-1]
-    used = p.argmax(-1).unique().numel()
+    choices = p.argmax(-1).flatten()
+    used = choices.unique().numel()
     gap = None
     if hard is not None and hard.index is not None and hard.index.shape == z.shape[:-1]:
         agreed = z.gather(-1, hard.index.clamp(min=0).unsqueeze(-1))
@@ -227,8 +242,8 @@ def _reading(
     return Reading(
         name,
         call,
-        at_input,
-        gradients.get(id(event.logits)),
+        _mean(at_input),
+        _mean(at_logits),
         entropy(theta).mean().item(),
         p.amax(-1).mean().item(),
         categories,
@@ -236,4 +251,18 @@ def _reading(
         categories - used,
         (z.amax(-1) > SATURATED).float().mean().item(),
         gap,
+        _by_category(choices, z, at_logits) if categories <= LISTED else None,
     )
+
+
+def _by_category(choices: Tensor, z: Tensor, gradient: Tensor | None) -> Categories:
+    use = torch.bincount(choices, minlength=z.shape[-1]) / max(1, len(choices))
+    return Categories(
+        tuple(use.tolist()),
+        tuple(z.flatten(0, -2).mean(0).tolist()),
+        None if gradient is None else tuple(gradient.flatten(0, -2).mean(0).tolist()),
+    )
+
+
+def _mean(gradient: Tensor | None) -> float | None:
+    return None if gradient is None else gradient.mean().item()

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from ..nodes import Decode, nodes
+from ..probing import probe
 from . import checkpoint
 from .population import Population
 from .settings import Settings
@@ -23,6 +24,8 @@ from .step import Stepper
 from .task import Data, Task
 
 _LONGEST_RUN = 64  # steps between two looks at the clock and at Ctrl-C
+_PROBES = 30  # looks at the chain in a run, at most
+_PROBED = 256  # examples
 _COMPILE_FROM = 60_000  # steps after which compiling (half a minute) has paid for itself on CUDA
 
 
@@ -35,6 +38,8 @@ class Evaluation:
     split: str
     loss: list[float | None]
     metrics: dict[str, list[float | None]]
+    probes: list[list[dict[str, Any]] | None] = field(default_factory=list)
+    """What the probe read of each replica, node by node; empty where it did not look."""
 
 
 @dataclass
@@ -183,6 +188,9 @@ class _Run:
         }
         self.loss_from = 0  # the step of the last evaluation
         self.reported: set[int] = set()
+        looks = sorted(self.evaluated)
+        kept = min(_PROBES, len(looks)) if has_nodes else 0
+        self.probed = {looks[(k + 1) * len(looks) // kept - 1] for k in range(kept)}
 
     def finish(self, save_to: Path | None, save_every: float) -> Outcome:
         self._try_evaluation()
@@ -264,7 +272,8 @@ class _Run:
         monitored = metrics[f"{self.task.monitor}/argmax"]
         self.best.update(weights, [float("nan") if m is None else m for m in monitored], step)
         loss = _where(losses, alive)
-        evaluation = Evaluation(step, step / self.per_epoch, self.split, loss, metrics)
+        probes = self._probes(alive) if step in self.probed else []
+        evaluation = Evaluation(step, step / self.per_epoch, self.split, loss, metrics, probes)
         self.so_far.curve.append(evaluation)
         self.watch.evaluation(evaluation)
         self._report_stopped()
@@ -277,6 +286,20 @@ class _Run:
             for decode in self.decodes
             for name, values in self.stepper.evaluate(weights, split, decode).items()
         }
+
+    def _probes(self, alive: list[bool]) -> list[list[dict[str, Any]] | None]:
+        """A look inside each replica as it trains, on the first examples of the split."""
+        rows = {name: table[:_PROBED] for name, table in self.data.splits[self.split].items()}
+        first = self.replicas[0]
+        batch = self.task.inputs(first, self.data.shared, rows, training=False)
+
+        def readings(index: int) -> list[dict[str, Any]]:
+            model = self.population.replica(index)
+            # Summed, as in training: the gradient of an example is that of its own loss.
+            report = probe(model, lambda: self.task.loss(model, batch).sum())
+            return [_rounded(asdict(reading)) for reading in report.readings]
+
+        return [readings(index) if lives else None for index, lives in enumerate(alive)]
 
     def _report_stopped(self) -> None:
         for index, step in enumerate(self.stepper.stopped_at.tolist()):
@@ -362,6 +385,15 @@ def _mix(numbers: Sequence[int]) -> int:
 
 def _where(values: Sequence[float], alive: Sequence[bool]) -> list[float | None]:
     return [value if lives else None for value, lives in zip(values, alive, strict=True)]
+
+
+def _rounded(value: Any) -> Any:
+    """Three digits say all that a probe of some hundred examples knows."""
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in value.items()}
+    if isinstance(value, tuple):
+        return [_rounded(item) for item in value]
+    return float(f"{value:.3g}") if isinstance(value, float) else value
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import subprocess
@@ -13,8 +14,8 @@ from typing import Any
 
 import torch
 
-from ..files import write_json
-from .loop import Outcome
+from ..files import write_atomically
+from .loop import Evaluation, Outcome
 from .settings import Settings
 from .task import Data, Task, fingerprint_of
 
@@ -45,14 +46,7 @@ def make_records(task: Task, outcome: Outcome, data: Data) -> list[Record]:
                 "parameters": outcome.population.parameters,
                 "chosen_at": outcome.best_step[index],
                 "stopped_at": outcome.stopped_at[index],
-                "curve": [
-                    {
-                        "step": look.step,
-                        "loss": look.loss[index],
-                        **{name: values[index] for name, values in look.metrics.items()},
-                    }
-                    for look in outcome.curve
-                ],
+                "curve": [_look(evaluation, index) for evaluation in outcome.curve],
                 "test": outcome.test[index],
                 "readout": task.readout(model, settings, on_cpu),
             }
@@ -60,12 +54,32 @@ def make_records(task: Task, outcome: Outcome, data: Data) -> list[Record]:
     return records
 
 
+def _look(evaluation: Evaluation, index: int) -> Record:
+    """What one evaluation says of one replica."""
+    look: Record = {"step": evaluation.step, "loss": evaluation.loss[index]}
+    look |= {name: values[index] for name, values in evaluation.metrics.items()}
+    if evaluation.probes and evaluation.probes[index] is not None:
+        look["probe"] = evaluation.probes[index]
+    return look
+
+
 def population_name(replicas: Sequence[Settings]) -> str:
     return fingerprint_of(json.dumps([asdict(replica) for replica in replicas]))
 
 
 def write_record(path: Path, record: Record) -> None:
-    write_json(path, _without_nan(record), indent=1)
+    """One line for each entry, and for each look of the learning curve."""
+    lines = []
+    for name, value in record.items():
+        # Settings are numbers to compare with, to the last digit; the others were measured.
+        kept = value if name == "settings" else _measured(value)
+        text = json.dumps(kept, allow_nan=False)
+        if name == "curve" and kept:
+            looks = ",\n  ".join(json.dumps(look, allow_nan=False) for look in kept)
+            text = f"[\n  {looks}\n ]"
+        lines.append(f" {json.dumps(name)}: {text}")
+    content = "{\n" + ",\n".join(lines) + "\n}\n"
+    write_atomically(path, lambda draft: draft.write_text(content))
 
 
 class RecordError(ValueError):
@@ -85,14 +99,14 @@ def read_record(path: Path) -> Record:
     return record
 
 
-def _without_nan(value: Any) -> Any:
-    """JSON knows no NaN: what could not be measured is null."""
+def _measured(value: Any) -> Any:
+    """Six digits; what could not be measured is null, for JSON knows no NaN."""
     if isinstance(value, dict):
-        return {key: _without_nan(item) for key, item in value.items()}
+        return {key: _measured(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_without_nan(item) for item in value]
+        return [_measured(item) for item in value]
     if isinstance(value, float):
-        return round(value, 6) if value == value and abs(value) != float("inf") else None
+        return float(f"{value:.6g}") if math.isfinite(value) else None
     return value
 
 
