@@ -68,8 +68,10 @@ def test_rows_that_two_tables_share_have_the_same_records() -> None:
 @pytest.mark.parametrize("name", TABLES)
 def test_every_table_has_its_records(name: str) -> None:
     """All seeds of all rows, none left out: what is in the docs can be made again."""
+    seeds = {row.name: row.seeds for row in get_table(name).rows}
     for cell in as_json(get_table(name), RESULTS):
-        assert cell["seeds"] in (0, 8), cell
+        if not cell["column"].startswith("at epoch"):  # which many a run never reaches
+            assert cell["seeds"] in (0, seeds[cell["row"]]), cell
     for row, wanted in jobs(get_table(name), RESULTS).items():
         assert all(job.record.exists() for job in wanted), row
 
@@ -101,4 +103,4 @@ def test_the_command_prints_both_forms(capsys: pytest.CaptureFixture[str]) -> No
     assert cli.main(["table", "addition", "--results", "nowhere"]) == 1
     assert "dcgraph reproduce addition" in capsys.readouterr().err
     assert cli.main(["reproduce", "addition", "--results", str(RESULTS), "--dry"]) == 0
-    assert "120 runs, 120 have a record" in capsys.readouterr().out
+    assert "128 runs, 128 have a record" in capsys.readouterr().out

@@ -40,6 +40,7 @@ def reproduce(
       addition-lr        ours at the learning rates the paper tried
       addition-ablation  ours without parts of the method
       addition-chain     the same for three summands, a chain
+      annealing          three ways to set tau and beta, behind three figures
 
     Args:
         name: the table.

@@ -17,6 +17,7 @@ TABLES = {
     "addition-lr": "dcgraph.tasks.addition.tables:LEARNING_RATES",
     "addition-ablation": "dcgraph.tasks.addition.tables:ABLATION",
     "addition-chain": "dcgraph.tasks.addition.tables:CHAIN_ABLATION",
+    "annealing": "dcgraph.tasks.addition.tables:ANNEALING",
 }
 """Where each table is."""
 

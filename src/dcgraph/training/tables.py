@@ -25,10 +25,12 @@ class Row:
 
 @dataclass(frozen=True)
 class Column:
-    """A column: a number from a record, in per cent; None where the record says nothing of it."""
+    """A column: a number from a record; None where the record says nothing of it."""
 
     name: str
     value: Callable[[Record], float | None]
+    digits: int = 2
+    spread: bool = True  # whether the standard deviation is shown
 
 
 @dataclass(frozen=True)
@@ -103,21 +105,22 @@ def as_text(table: Table, results: Path) -> str:
         line = [row.name]
         for column in table.columns:
             cell = filled[row.name, column.name]
-            line.append(_spread(cell.mean, cell.std))
+            line.append(_spread(cell.mean, cell.std if column.spread else None, column.digits))
             if column.name in with_paper:
-                line.append(_spread(*cell.paper) if cell.paper else "")
+                line.append(_spread(*cell.paper, column.digits) if cell.paper else "")
         lines.append(line)
-    counts = sorted({cell.seeds for cell in filled.values() if cell.seeds})
+    by_row = [max(filled[row.name, c.name].seeds for c in table.columns) for row in table.rows]
+    counts = sorted({seeds for seeds in by_row if seeds})
     seeds = (
         f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}" if counts else "no"
     )
     return f"{table.title} Mean and standard deviation, {seeds} seeds a row.\n\n{_align(lines)}"
 
 
-def _spread(mean: float | None, std: float | None) -> str:
+def _spread(mean: float | None, std: float | None, digits: int) -> str:
     if mean is None:
         return ""
-    return f"{mean:.2f}" if std is None else f"{mean:.2f} ± {std:.2f}"
+    return f"{mean:.{digits}f}" if std is None else f"{mean:.{digits}f} ± {std:.{digits}f}"
 
 
 def _align(lines: list[list[str]]) -> str:
