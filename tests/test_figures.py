@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 import dcgraph as dc
 from dcgraph import figures
-from dcgraph.figures import addition_table, saturation, simplex
+from dcgraph.figures import addition_table, saturation, simplex, style
 from dcgraph.tasks.addition import commands, images, lists
 from dcgraph.tasks.addition.model import Adder
 from dcgraph.tasks.addition.task import Addition, AdditionSettings
@@ -212,7 +212,7 @@ def test_addition_table_of_another_model(
 def wrong_share(path: Path) -> float:
     """The share of the picture in the colour of wrong cells."""
     pixels = torch.tensor(image.imread(path)[..., :3])
-    colour = torch.tensor(colors.to_rgb(addition_table._WRONG))
+    colour = torch.tensor(colors.to_rgb(style.WRONG))
     return ((pixels - colour).abs().amax(-1) < 0.01).double().mean().item()
 
 
@@ -243,6 +243,7 @@ def test_addition_table_of_the_shipped_model(tmp_path: Path) -> None:
     assert [example["read_as"] for example in numbers["examples"]] == list(range(10))
 
 
+OF_THE_PAPER = ("component", "example")  # tested in test_figures_of_the_paper
 SMALL = {
     "addition-table": lambda seed: described(seed, wrong={(3, 4): 8}),
     "saturation": lambda seed: saturation.compute(seed, steps=30, seeds=3),
@@ -250,8 +251,9 @@ SMALL = {
 }
 
 
-def test_every_figure_has_a_small_version() -> None:
-    assert set(SMALL) == set(figures.FIGURES)
+def test_every_figure_from_a_seed_has_a_small_version() -> None:
+    from_seed = {name for name, recipe in figures.FIGURES.items() if not recipe.from_records}
+    assert set(SMALL) == from_seed - set(OF_THE_PAPER)
 
 
 @pytest.mark.parametrize("name", SMALL)

@@ -36,6 +36,7 @@ _EXTRAS = {
     "tyro": "cli",
     "tqdm": "cli",
     "safetensors": "cli",
+    "jinja2": "cli",
     "tensorboard": "tensorboard",
 }
 

@@ -34,6 +34,7 @@ def demo(
         seeds: models with the paper's two methods, and as many without.
         out: folder of the run.
     """
+    from ..report import Replica, write_report
     from ..tasks.addition.commands import predict
     from ..tasks.addition.task import DEMO, Addition
     from ..training.memory import keep_freed_memory
@@ -74,4 +75,13 @@ def demo(
     ahead = sum(one > other for one, other in zip(both, neither, strict=True))
     print(f"\nThe method was ahead in {ahead} of {seeds}. What its best model reads:\n")
     print(predict(model=out / "with", count=2))
-    print(f"\nRecords and models: {out}. Next: dcgraph --help, and docs/addition.md.", flush=True)
+    page = out / "report.html"
+    write_report(
+        page,
+        Addition(),
+        [Replica(way, read_record(job.record), job.model) for way in jobs for job in jobs[way]],
+        title="dcgraph demo: three digits, their sum",
+        command="dcgraph demo" + ("" if seeds == 10 else f" --seeds {seeds}"),
+    )
+    print(f"\nThe whole story is in {page}: open it in a browser.")
+    print(f"Records and models: {out}. Next: dcgraph --help, and docs/addition.md.", flush=True)

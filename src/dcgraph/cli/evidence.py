@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ..training.runs import Job
     from ..training.settings import Settings
     from ..training.tables import Table
+    from ..training.task import Task
 
 with suppress(ModuleNotFoundError):  # an extra; main() says so where it is missing
     import tyro
@@ -33,7 +34,7 @@ def reproduce(
 ) -> None:
     """Run what is missing of a table, and show it.
 
-    What was cut off goes on where it stopped.
+    What was cut off goes on where it stopped. The end is a page, RESULTS/reports/NAME.html.
 
     NAME is one of
       addition           MNIST addition, the paper's table
@@ -73,6 +74,27 @@ def reproduce(
         pass
     _say("")
     _say(as_text(chosen, results))
+    _say(f"Report: {_write_page(chosen, task, results)}.")
+
+
+def _write_page(table: Table, task: Task, results: Path) -> Path:
+    """The page of all runs of a table. Their models are not kept, so it shows none at work."""
+    from ..report import Replica, write_report
+    from ..training.records import read_record
+    from ..training.runs import label
+    from ..training.tables import jobs
+
+    shown = []
+    for row, wanted in jobs(table, results).items():
+        settings = [job.settings for job in wanted]
+        for job in wanted:
+            differences = label(job.settings, settings)  # of a row with several settings
+            group = row if differences == "default" else f"{row}, {differences}"
+            shown.append(Replica(group, read_record(job.record)))
+    page = results / "reports" / f"{table.name}.html"
+    command = f"dcgraph reproduce {table.name}"
+    write_report(page, task, shown, title=table.title.rstrip("."), command=command)
+    return page
 
 
 def _table(name: str) -> Table:
@@ -129,6 +151,7 @@ def figure(
     *,
     out: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("figures"),
     seed: Annotated[int, tyro.conf.arg(metavar="N")] = 0,
+    results: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("results"),
 ) -> None:
     """Draw a figure, with the numbers behind it as JSON.
 
@@ -136,11 +159,17 @@ def figure(
       saturation      larger noise keeps gradients alive (Figure 2)
       simplex         what annealing tau and growing beta do
       addition-table  what the shipped model has learned of addition
+      component       a discrete node in training and at test (Figure 3)
+      example         two sums, as the shipped model computes them (Figure 1)
+      annealing       three ways to set tau and beta (Figure 4)
+      annealing-runs  every run of these (Figures 7 and 8)
+      category        a category that is found late (Figure 4, right)
 
     Args:
         name: the figure.
         out: folder for NAME.png and NAME.json.
-        seed: seed of all random numbers.
+        seed: seed of all random numbers, where there are any.
+        results: folder of the records, for figures of runs.
     """
     from .. import figures
 
@@ -150,7 +179,7 @@ def figure(
     _say(recipe.plan)
     start = time.perf_counter()
     try:
-        picture, numbers = figures.make(name, out, seed)
+        picture, numbers = figures.make(name, out, seed, results)
     except OSError as error:
         blocked = isinstance(error, FileExistsError | NotADirectoryError)
         reason = "a file is in the way" if blocked else error.strerror or error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shlex
 import shutil
 import statistics
 import sys
@@ -11,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import torch
 
@@ -19,6 +20,9 @@ from ..checks import closest
 from ..files import write_json
 from ..training import Interrupted, Settings, Task, Watch
 from .parsing import CommandError, parse_options
+
+if TYPE_CHECKING:
+    from ..training.runs import Job
 
 with suppress(ModuleNotFoundError):  # an extra; main() says so where it is missing
     import tyro
@@ -142,7 +146,7 @@ def _train(task: Task, name: str, arguments: Sequence[str]) -> None:
     if options.resume and (swept or settings != task.presets[preset]):
         raise CommandError("with --resume the settings come from the run; leave the others out.", 2)
     try:
-        _run(task, replicas, options)
+        _run(task, replicas, options, shlex.join(["dcgraph", "train", name, *arguments]))
     except Interrupted:
         raise CommandError(
             f"interrupted; go on with: dcgraph train {name} --out {options.out} --resume", 130
@@ -205,7 +209,7 @@ def _flags(task: Task, preset: str) -> type:
     return made
 
 
-def _run(task: Task, replicas: Sequence[Settings], options: Options) -> None:
+def _run(task: Task, replicas: Sequence[Settings], options: Options, command: str) -> None:
     from ..tasks.datasets import DataError
     from ..training.memory import keep_freed_memory
     from ..training.runs import Job, perform, replica_name
@@ -214,7 +218,7 @@ def _run(task: Task, replicas: Sequence[Settings], options: Options) -> None:
     device = choose_device(options.device)
     plan = options.out / "run.json"
     if options.resume:
-        replicas = _planned(task, plan)
+        replicas, command = _planned(task, plan)
     elif plan.exists():
         raise CommandError(
             f"{str(options.out)!r} holds a run; go on with --resume, or choose another --out."
@@ -222,7 +226,8 @@ def _run(task: Task, replicas: Sequence[Settings], options: Options) -> None:
     else:
         try:
             everyone = [asdict(replica) for replica in replicas]
-            write_json(plan, {"task": task.name, "replicas": everyone}, indent=1)
+            content = {"task": task.name, "command": command, "replicas": everyone}
+            write_json(plan, content, indent=1)
         except OSError as error:
             reason = error.strerror
             raise CommandError(f"cannot write into {str(options.out)!r}: {reason}.") from error
@@ -264,10 +269,33 @@ def _run(task: Task, replicas: Sequence[Settings], options: Options) -> None:
             plan.unlink()  # nothing has begun: the corrected command may use the folder
         raise CommandError(str(error), 2) from error
     print(_results(jobs, replicas), flush=True)
+    _write_page(task, jobs, replicas, options, command)
 
 
-def _planned(task: Task, plan: Path) -> list[Settings]:
-    """The replicas of a run that was begun before."""
+def _write_page(
+    task: Task,
+    jobs: Sequence[Job],
+    replicas: Sequence[Settings],
+    options: Options,
+    command: str,
+) -> None:
+    from ..report import Replica, write_report
+    from ..training.records import read_record
+    from ..training.runs import label
+
+    page = options.out / "report.html"
+    named = [label(job.settings, replicas) for job in jobs]
+    shown = [
+        Replica(name.replace("_", " "), read_record(job.record), job.model)
+        for name, job in zip(named, jobs, strict=True)
+    ]
+    title = f"dcgraph: {task.name}, {options.out.name}"
+    write_report(page, task, shown, title=title, command=command, data_dir=options.data_dir)
+    print(f"Report: {page}.", flush=True)
+
+
+def _planned(task: Task, plan: Path) -> tuple[list[Settings], str]:
+    """The replicas of a run that was begun before, and the command that began it."""
     from ..training.settings import from_dict
 
     if not plan.exists():
@@ -276,7 +304,8 @@ def _planned(task: Task, plan: Path) -> list[Settings]:
         stored = json.loads(plan.read_text())
         if stored["task"] != task.name:
             raise CommandError(f"the run in {str(plan.parent)!r} is of task {stored['task']!r}.")
-        return [from_dict(task.settings, values) for values in stored["replicas"]]
+        replicas = [from_dict(task.settings, values) for values in stored["replicas"]]
+        return replicas, str(stored["command"])
     except (ValueError, KeyError, TypeError) as error:
         raise CommandError(
             f"{str(plan)!r} is damaged ({error}); delete the folder, or choose another --out."

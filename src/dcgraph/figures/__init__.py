@@ -11,17 +11,21 @@ from pathlib import Path
 from typing import Any
 
 from ..files import write_atomically, write_json
-from . import addition_table, saturation, simplex
+from . import addition_table, annealing, category, component, example, saturation, simplex
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a figure is made: numbers from a seed, then a PNG from the numbers alone."""
+    """How a figure is made: numbers first, then a PNG from the numbers alone.
 
-    compute: Callable[[int], dict[str, Any]]
+    The numbers come from a seed, or from the records in a folder.
+    """
+
+    compute: Callable[[int], dict[str, Any]] | Callable[[Path], dict[str, Any]]
     draw: Callable[[dict[str, Any], Path], None]
     plan: str  # what the computer is about to do, and for how long
     look: str  # what the reader should look at
+    from_records: bool = False
 
 
 FIGURES: dict[str, Recipe] = {
@@ -61,14 +65,72 @@ FIGURES: dict[str, Recipe] = {
             "(a), and from them alone the model computes the sums (b); dark cells are wrong."
         ),
     ),
+    "component": Recipe(
+        component.compute,
+        component.draw,
+        plan=(
+            "Sending one random vector through a discrete node, in training and at test; "
+            "about 1 second."
+        ),
+        look=(
+            "in training (a) z is soft and noisy, v mixes all rows of w', and u is sometimes "
+            "added; at test (b) v is exactly one row of w', and nothing else of u gets through."
+        ),
+    ),
+    "example": Recipe(
+        example.compute,
+        example.draw,
+        plan=(
+            "Reading the images of MNIST with the shipped model and adding two pairs of them, one "
+            "drawn from all test pairs and one from its errors; about 5 seconds."
+        ),
+        look=(
+            "each image becomes one symbol, and only the symbols are added; so the dark boxes show "
+            "where an error (b) arose: in reading an image, or in adding."
+        ),
+    ),
+    "annealing": Recipe(
+        annealing.compute,
+        annealing.draw,
+        plan="Drawing the learning curves of 108 runs from their records; about 3 seconds.",
+        look=(
+            "on 2 summands TempMatch reaches the top early and in every run, TauAnn late, and base "
+            "in some runs only (a, b); with DropRes all three do; on the chain (c) none does."
+        ),
+        from_records=True,
+    ),
+    "annealing-runs": Recipe(
+        annealing.compute,
+        annealing.draw_runs,
+        plan="Drawing each of 108 runs from its record; about 3 seconds.",
+        look=(
+            "runs climb from plateau to plateau; the corner of each panel says how many reached "
+            "0.9 and 0.97, and when."
+        ),
+        from_records=True,
+    ),
+    "category": Recipe(
+        category.compute,
+        category.draw,
+        plan="Drawing what the probe read of one category in two runs; about 2 seconds.",
+        look=(
+            "the accuracy of the TempMatch run jumps (a) in the epoch in which a category that had "
+            "hardly any share (b) and hardly any gradient (c) is found; the base run stays where "
+            "it is (d)."
+        ),
+        from_records=True,
+    ),
 }
 
 
-def make(name: str, folder: Path, seed: int = 0) -> tuple[Path, Path]:
+def make(
+    name: str, folder: Path, seed: int = 0, results: Path = Path("results")
+) -> tuple[Path, Path]:
     """Write ``name.png`` and ``name.json`` into ``folder``; returns their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     recipe = FIGURES[name]
-    numbers = recipe.compute(seed)
+    source: Any = results if recipe.from_records else seed
+    numbers = recipe.compute(source)
     picture, data = folder / f"{name}.png", folder / f"{name}.json"
     write_atomically(picture, lambda path: recipe.draw(numbers, path))
     write_json(data, numbers)

@@ -28,9 +28,8 @@ from ..tasks.addition.task import (
     symbol_use,
 )
 from ..training.task import Data
-from .style import heat, page
+from .style import WRONG, heat, page
 
-_WRONG = "#6b0f1a"  # darker than any right cell, also without colour
 _UNKNOWN = -1  # the meaning of a symbol that no training image got
 _READING_WIDTH = 4.4  # of the left panel, in rows of the table
 _TITLE_PAD = 44  # points: above the names of the columns
@@ -139,7 +138,7 @@ def _mark_if_wrong(axes: Axes, x: int | float, y: int, answer: int, truth: int) 
     if answer == truth:
         _write(axes, x, y, shown, size=9)
         return
-    axes.add_patch(Rectangle((x - 0.47, y - 0.47), 0.94, 0.94, facecolor=_WRONG))
+    axes.add_patch(Rectangle((x - 0.47, y - 0.47), 0.94, 0.94, facecolor=WRONG))
     _write(axes, x, y - 0.13, shown, size=9, color="white", weight="bold")
     _write(axes, x, y + 0.26, f"not {truth}", size=5.5, color="white")
 

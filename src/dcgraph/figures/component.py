@@ -1,9 +1,9 @@
 """Figure 3 of the paper: the discrete-continuous component f, in training and at test.
 
 g maps the vector u to logits theta, a choice z is made among the categories, h maps z to the vector
-v = z^T w', and DropRes leads u around all this. In training z is relaxed and random, so that v mixes
-the rows of w', and u is added with probability 1 - alpha. At test z is one-hot and v exactly a row
-of w': which one is all that is left of u. Bars and shades are numbers of a node of this library.
+v = z^T w', and DropRes leads u around all this. In training z is relaxed and random, so that v
+mixes the rows of w', and u is added with probability 1 - alpha. At test z is one-hot and v exactly
+a row of w': which one is all that is left of u. Bars and shades are numbers of a real node.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.patches import Circle, FancyArrowPatch, FancyBboxPatch, Rectangle
+from matplotlib.patches import Circle, FancyBboxPatch, Rectangle
 from torch import Tensor, nn
 
 from ..dials import Dials
-from ..noise import gumbel
 from ..nodes import Discrete
+from ..noise import gumbel
+from .diagram import BAR, CHOSEN, G_COLOUR, H_COLOUR, INK, arrow, box, canvas, write
 from .style import heat, page
 
 DIM = 6
@@ -29,22 +29,16 @@ CATEGORIES = 6
 TAU = 2.0
 BETA = 1.0
 
-# Also of the figure `example`; as in the paper's drawings g is orange and h green.
-G_COLOUR = "#fbd3a4"
-H_COLOUR = "#c9e6c5"
-PLAIN = "#e3e3e3"
-BAR = "#9db8d2"  # a category
-CHOSEN = "#17375e"  # the one with the largest entry, darker also without colour
-INK = "0.25"  # of lines and arrows
-
 # All places and sizes are in inches. A row of the picture is drawn around its middle line.
-_WIDTH, _HEIGHT = 7.2, 4.3
-_MIDDLES = (2.87, 0.75)
+_WIDTH, _HEIGHT = 7.2, 4.2
+_MIDDLES = (2.88, 0.93)
 _CELL = 0.105
+_ONE = 0.5  # length of a bar of 1 in z
+_THETA_WIDTH = 0.72
 _STEP = 0.13  # from one category to the next, downwards
 _BYPASS = 0.78  # of the residual, above the middle line
 _NAMES = 0.53  # of the names of what is drawn, above the middle line
-_U, _G, _THETA, _CHOICE, _Z, _H, _PLUS, _V = 0.5, 1.32, 2.2, 3.42, 4.52, 5.38, 5.97, 6.55
+_U, _G, _THETA, _CHOICE, _Z, _H, _PLUS, _V = 0.5, 1.32, 2.2, 3.38, 4.46, 5.31, 5.89, 6.47
 
 
 def compute(seed: int = 0) -> dict[str, Any]:
@@ -53,7 +47,7 @@ def compute(seed: int = 0) -> dict[str, Any]:
         torch.manual_seed(seed)
         node, u = _node(), torch.randn(DIM)
         noise = gumbel([CATEGORIES])
-    return describe(node, u, noise)
+        return {"figure": "component", "seed": seed, **describe(node, u, noise)}
 
 
 def _node() -> Discrete:
@@ -69,7 +63,6 @@ def describe(
     """The same for any node without batch, input and noise G of scale 1."""
     theta = node.logits(u)
     return {
-        "figure": "component",
         "tau": TAU,
         "beta": BETA,
         "u": u.tolist(),
@@ -108,6 +101,16 @@ def draw(numbers: dict[str, Any], path: Path) -> None:
         axes = canvas(figure)
         _draw_training(axes, _MIDDLES[0], numbers)
         _draw_test(axes, _MIDDLES[1], numbers)
+        write(axes, 0.15, 0.15, _key(numbers), ha="left", size=7)
+
+
+def _key(numbers: dict[str, Any]) -> str:
+    low, high = _scale(numbers)
+    return (
+        rf"cells: the numbers of a vector, from ${low:.1f}$ (white) to ${high:.1f}$ (dark);   "
+        rf"bars: the categories, the largest dark;   $\tau={numbers['tau']:g}$, "
+        rf"$\beta={numbers['beta']:g}$ in (a)"
+    )
 
 
 def _draw_training(axes: Axes, y: float, numbers: dict[str, Any]) -> None:
@@ -118,7 +121,7 @@ def _draw_training(axes: Axes, y: float, numbers: dict[str, Any]) -> None:
     _draw_common(axes, y, numbers, training["z"])
     _draw_noisy(axes, y, numbers)
     box(axes, _CHOICE, y, 0.95, 0.5, "softmax\n" r"$(\theta+\beta G)\,/\,\tau$")
-    write(axes, _CHOICE, y - 0.52, r"$G\sim$ Gumbel(0, 1)")
+    write(axes, _CHOICE, y - 0.52, r"$G\sim$Gumbel(0, 1)")
     arrow(axes, (_CHOICE, y - 0.44), (_CHOICE, y - 0.27))
     _draw_bypass(axes, y)
     for name, up, gate in (("kept", 0.13, 1), ("dropped", -0.13, 0)):
@@ -149,8 +152,10 @@ def _draw_common(axes: Axes, y: float, numbers: dict[str, Any], z: list[float]) 
         write(axes, x, y + _NAMES, name, size=9)
     _strip(axes, _U, y, numbers["u"], scale)
     box(axes, _G, y, 0.4, 0.5, "$g$", G_COLOUR, size=10)
-    _bars(axes, _THETA, y, numbers["theta"], _theta_unit(numbers))
-    _bars(axes, _Z - 0.25, y, z, 0.5)
+    zero, unit = _theta_axis(numbers)
+    _bars(axes, zero, y, numbers["theta"], unit)
+    _tracks(axes, y)
+    _bars(axes, _Z - _ONE / 2, y, z, _ONE)
     _matrix(axes, y, numbers["codebook"], scale)
     stops = ((_U + 0.33, _G - 0.22), (_G + 0.22, _THETA - 0.42), (_THETA + 0.42, _CHOICE - 0.5))
     for start, end in (*stops, (_CHOICE + 0.5, _Z - 0.3), (_Z + 0.3, _H - 0.39)):
@@ -171,9 +176,11 @@ def _noisy(numbers: dict[str, Any]) -> list[float]:
     return [theta + numbers["beta"] * noise for theta, noise in pairs]
 
 
-def _theta_unit(numbers: dict[str, Any]) -> float:
-    """Inches per 1, so that theta with and without noise fits."""
-    return 0.36 / max(abs(value) for value in (*numbers["theta"], *_noisy(numbers)))
+def _theta_axis(numbers: dict[str, Any]) -> tuple[float, float]:
+    """Where 0 is, and inches per 1, so that theta with and without noise fits."""
+    values = [0.0, *numbers["theta"], *_noisy(numbers)]
+    unit = _THETA_WIDTH / (max(values) - min(values))
+    return _THETA - _THETA_WIDTH / 2 - unit * min(values), unit
 
 
 def _height(y: float, category: int) -> float:
@@ -191,14 +198,19 @@ def _bars(axes: Axes, x: float, y: float, values: Sequence[float], unit: float) 
     axes.plot([x, x], [y - reach, y + reach], color=INK, linewidth=0.7)
 
 
+def _tracks(axes: Axes, y: float) -> None:
+    """The length of 1 behind the bars of z."""
+    for category in range(CATEGORIES):
+        corner = (_Z - _ONE / 2, _height(y, category) - 0.4 * _STEP)
+        axes.add_patch(Rectangle(corner, _ONE, 0.8 * _STEP, facecolor="white"))
+
+
 def _draw_noisy(axes: Axes, y: float, numbers: dict[str, Any]) -> None:
-    unit = _theta_unit(numbers)
-    x = [_THETA + unit * value for value in _noisy(numbers)]
+    zero, unit = _theta_axis(numbers)
+    x = [zero + unit * value for value in _noisy(numbers)]
     heights = [_height(y, category) for category in range(CATEGORIES)]
-    axes.plot(x, heights, "o", color="black", markersize=3.2, markeredgecolor="white")
+    axes.plot(x, heights, "o", color="white", markersize=3.2, markeredgecolor="black", zorder=3)
     write(axes, _THETA, y - 0.52, r"dots: $\theta+\beta G$")
-    settings = rf"here $\tau={numbers['tau']:g}$, $\beta={numbers['beta']:g}$"
-    write(axes, _Z, y - 0.52, settings)
 
 
 def _matrix(axes: Axes, y: float, rows: list[list[float]], scale: tuple[float, float]) -> None:
@@ -227,13 +239,13 @@ def _strip(axes: Axes, x: float, y: float, values: list[float], scale: tuple[flo
 
 def _draw_bypass(axes: Axes, y: float) -> None:
     """DropRes: from u up, through the gate, and down into the sum."""
-    top = y + _BYPASS
-    start = _U + 0.44
-    axes.plot([start, start, _CHOICE], [y, top, top], color=INK, linewidth=1.0)
+    top, start, width = y + _BYPASS, _U + 0.44, 2.0
+    axes.plot([start, start], [y, top], color=INK, linewidth=1.0)
     axes.plot([start], [y], "o", color=INK, markersize=3)
-    axes.plot([_CHOICE, _PLUS], [top, top], color=INK, linewidth=1.0)
+    arrow(axes, (start, top), (_CHOICE - width / 2 - 0.02, top))
+    axes.plot([_CHOICE + width / 2, _PLUS], [top, top], color=INK, linewidth=1.0)
     arrow(axes, (_PLUS, top), (_PLUS, y + 0.09))
-    box(axes, _CHOICE, top, 2.15, 0.24, r"DropRes: $b\,u$,  $b\sim$ Bernoulli($1-\alpha$)")
+    box(axes, _CHOICE, top, width, 0.24, r"DropRes: $b\,u$,  $b\sim$Bernoulli($1-\alpha$)")
 
 
 def _sum_sign(axes: Axes, x: float, y: float) -> None:
@@ -245,7 +257,7 @@ def _sum_sign(axes: Axes, x: float, y: float) -> None:
 
 def _frame(axes: Axes, bottom: float, top: float) -> None:
     """The component f, a grey ground between u and v."""
-    left, right = 0.89, 6.1
+    left, right = 0.89, 6.03
     ground = FancyBboxPatch(
         (left, bottom), right - left, top - bottom,
         boxstyle="round,pad=0,rounding_size=0.06", facecolor="0.955", linewidth=0, zorder=0,
@@ -256,41 +268,3 @@ def _frame(axes: Axes, bottom: float, top: float) -> None:
 
 def _write_title(axes: Axes, y: float, text: str) -> None:
     write(axes, 0.15, y, text, ha="left", size=8.5)
-
-
-def canvas(figure: Figure) -> Axes:
-    """The whole page as axes without lines, whose unit is the inch."""
-    figure.set_layout_engine("none")  # there is nothing to arrange
-    axes = figure.add_axes((0, 0, 1, 1))
-    width, height = figure.get_size_inches()
-    axes.set_xlim(0, width)
-    axes.set_ylim(0, height)
-    axes.set_axis_off()
-    return axes
-
-
-def box(
-    axes: Axes, x: float, y: float, width: float, height: float, text: str,
-    colour: str = PLAIN, **style: Any,
-) -> None:  # fmt: skip
-    """A box with round corners around (x, y)."""
-    shape = FancyBboxPatch(
-        (x - width / 2, y - height / 2), width, height,
-        boxstyle="round,pad=0,rounding_size=0.04", facecolor=colour, edgecolor=INK, linewidth=0.7,
-    )  # fmt: skip
-    axes.add_patch(shape)
-    write(axes, x, y, text, **style)
-
-
-def arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float]) -> None:
-    """A straight arrow."""
-    line = FancyArrowPatch(
-        start, end, arrowstyle="-|>", mutation_scale=7, shrinkA=0, shrinkB=0,
-        color=INK, linewidth=1.0, zorder=2,
-    )  # fmt: skip
-    axes.add_patch(line)
-
-
-def write(axes: Axes, x: float, y: float, text: str, ha: str = "center", **style: Any) -> None:
-    """Text in the middle of (x, y)."""
-    axes.text(x, y, text, ha=ha, va="center", multialignment="center", zorder=5, **style)

@@ -11,6 +11,7 @@ import matplotlib
 from matplotlib.colors import LinearSegmentedColormap, to_hex
 from matplotlib.figure import Figure
 
+WRONG = "#6b0f1a"  # of errors: darker than all else, also without colour
 _DPI = 200
 _SETTINGS: dict[Any, Any] = {
     "font.size": 8.0,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from .exhibits import Exhibit
 from .settings import Settings
 
 Batch = dict[str, Tensor]
@@ -84,6 +85,10 @@ class Task(ABC):
     def readout(self, model: nn.Module, settings: Settings, data: Data) -> dict[str, float]:
         """What a trained model has learned, in numbers; ``model`` is in eval mode, on the CPU."""
         return {}
+
+    def exhibits(self, model: nn.Module, settings: Settings, data: Data) -> Sequence[Exhibit]:
+        """What to show of a trained model on the page of a run: examples, tables it learned."""
+        return ()
 
     def commands(self) -> Mapping[str, Callable[..., str]]:
         """What ``dcgraph evaluate``, ``predict`` and ``data`` do for this task.

@@ -110,15 +110,15 @@ class Adder(nn.Module):
         symbols: Tensor = self.symbol.logits(self.encode(images)).argmax(-1)
         return symbols
 
-    def compute(self, symbols: Int[Tensor, "n summands"]) -> Int[Tensor, " n"]:
-        """The answer to symbols already read: all that the network does after reading."""
+    def compute(self, symbols: Int[Tensor, "n summands"]) -> Int[Tensor, "n additions"]:
+        """The symbol after each addition, from symbols already read; the last is the answer."""
         total, *others = self.symbol.codebook[symbols].unbind(1)
-        for step, (add, other) in enumerate(zip(self.add, others, strict=True)):
-            if step > 0:
-                total = self.symbol.codebook[self.symbol.logits(total).argmax(-1)]
-            total = self._add(add, total, other)
-        answers: Tensor = self.symbol.logits(total).argmax(-1)
-        return answers
+        results = []
+        for add, other in zip(self.add, others, strict=True):
+            result = self.symbol.logits(self._add(add, total, other)).argmax(-1)
+            results.append(result)
+            total = self.symbol.codebook[result]
+        return torch.stack(results, -1)
 
     def _add(self, add: nn.Module, left: Tensor, right: Tensor) -> Tensor:
         total: Tensor = add(torch.cat([left, right], -1))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal, cast
@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from ...training.exhibits import Exhibit
 from ...training.settings import Settings, own, shared
 from ...training.task import Batch, Data, Task, fingerprint_of
 from . import images, lists
@@ -138,6 +139,11 @@ class Addition(Task):
             numbers["table accuracy"] = float(right.float().mean())
         return numbers
 
+    def exhibits(self, model: nn.Module, settings: Settings, data: Data) -> Sequence[Exhibit]:
+        from . import exhibits
+
+        return exhibits.of_model(model, cast(AdditionSettings, settings), data)
+
     def commands(self) -> Mapping[str, Callable[..., str]]:
         from . import commands
 
@@ -212,7 +218,7 @@ def addition_table(
     The answer is a number right away, because the last layer is trained on sums.
     """
     digits = torch.tensor(list(itertools.product(range(settings.digits), repeat=settings.summands)))
-    return torch.cat([digits, model.compute(symbol_of[digits]).unsqueeze(-1)], -1)
+    return torch.cat([digits, model.compute(symbol_of[digits])[:, -1:]], -1)
 
 
 def _mnist(settings: AdditionSettings, data_dir: Path | None) -> Data:

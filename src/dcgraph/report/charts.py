@@ -1,0 +1,197 @@
+"""Charts as inline SVG. Colours are CSS classes, so that they follow light, dark and print."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+WIDTH, HEIGHT = 420, 240
+COLOURS = 8
+_LEFT, _RIGHT, _TOP, _BOTTOM = 56, 10, 10, 36
+_LEVELS = 8  # shades of a map
+_POWERS = 12  # powers of ten on a logarithmic axis, at most
+
+Number = int | float
+Point = tuple[Number, Number | None]
+
+
+@dataclass(frozen=True)
+class Line:
+    """One curve: points (x, y), a gap where y is None; ``colour`` counts from 0."""
+
+    name: str
+    points: Sequence[Point]
+    colour: int
+    bold: bool = False
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """From values to places on the page."""
+
+    low: Number
+    high: Number
+    start: Number
+    end: Number
+    logarithmic: bool = False
+
+    def place(self, value: Number) -> float:
+        if self.logarithmic:
+            value = math.log10(max(value, 10**self.low))
+        share = (value - self.low) / (self.high - self.low)
+        return self.start + share * (self.end - self.start)
+
+    def ticks(self) -> list[Number]:
+        if self.logarithmic:
+            powers = range(math.ceil(self.low - 1e-9), math.floor(self.high + 1e-9) + 1)
+            every = max(1, math.ceil(len(powers) / 5))
+            return [10.0**power for power in powers if power % every == 0]
+        step = nice_step(self.high - self.low)
+        first = math.ceil(self.low / step - 1e-9)
+        return [k * step for k in range(first, math.floor(self.high / step + 1e-9) + 1)]
+
+
+def nice_step(span: Number, ticks: int = 5) -> float:
+    """A round distance between ticks: 1, 2 or 5 times a power of ten.
+
+    >>> [nice_step(span) for span in (1.0, 30, 0.07)]
+    [0.2, 10.0, 0.02]
+    """
+    rough = span / ticks
+    power = 10.0 ** math.floor(math.log10(rough))
+    factor = next(f for f in (1, 2, 5, 10) if f * power >= rough * 0.999)
+    return float(f"{factor * power:.6g}")
+
+
+def line_chart(
+    lines: Sequence[Line],
+    *,
+    label: str,
+    x_label: str,
+    y_label: str,
+    y_range: tuple[Number, Number] | None = None,
+    logarithmic: bool = False,
+) -> str:
+    """Curves over a common axis; ``label`` says to a screen reader what there is to see.
+
+    With ``logarithmic`` the y axis has at most twelve powers of ten; what lies below, such as 0, is
+    drawn at its end.
+    """
+    known = [(x, y) for line in lines for x, y in line.points if y is not None]
+    if not known:
+        return ""
+    low, high = y_range or _span([y for _, y in known], logarithmic)
+    x_axis = _Axis(0.0, max(x for x, _ in known) or 1.0, _LEFT, WIDTH - _RIGHT)
+    y_axis = _Axis(low, high, HEIGHT - _BOTTOM, _TOP, logarithmic)
+    drawn = [_axes(x_axis, y_axis, x_label, y_label)]
+    for line in sorted(lines, key=lambda line: line.bold):  # means lie on top
+        drawn.append(_curve(line, x_axis, y_axis))
+    return _svg(label, "".join(drawn))
+
+
+def _span(values: Sequence[Number], logarithmic: bool) -> tuple[Number, Number]:
+    if logarithmic:
+        powers = [math.log10(value) for value in values if value > 0] or [0.0]
+        top, bottom = math.ceil(max(powers)), math.floor(min(powers))
+        return max(bottom, top - _POWERS), max(top, bottom + 1)
+    low, high = min(0.0, *values), max(values)
+    return low, high if high > low else low + 1
+
+
+def _axes(x_axis: _Axis, y_axis: _Axis, x_label: str, y_label: str) -> str:
+    parts = []
+    for value in y_axis.ticks():
+        y = y_axis.place(value)
+        parts.append(f'<path class="grid" d="M{_LEFT} {y:.1f}H{WIDTH - _RIGHT}"/>')
+        parts.append(_text(_LEFT - 6, y + 4, number(value), "end"))
+    for value in x_axis.ticks():
+        parts.append(_text(x_axis.place(value), HEIGHT - _BOTTOM + 15, number(value), "middle"))
+    parts.append(f'<path class="axis" d="M{_LEFT} {HEIGHT - _BOTTOM}H{WIDTH - _RIGHT}"/>')
+    parts.append(_text((_LEFT + WIDTH - _RIGHT) / 2, HEIGHT - 4, x_label, "middle"))
+    middle = (_TOP + HEIGHT - _BOTTOM) / 2
+    turned = f'transform="rotate(-90 11 {middle:.0f})"'
+    parts.append(_text(11, middle, y_label, "middle", turned))
+    return "".join(parts)
+
+
+def _curve(line: Line, x_axis: _Axis, y_axis: _Axis) -> str:
+    path, pen = [], "M"
+    for x, y in line.points:
+        if y is None:
+            pen = "M"
+            continue
+        path.append(f"{pen}{x_axis.place(x):.1f} {y_axis.place(y):.1f}")
+        pen = "L"
+    if len(path) == 1:  # a single evaluation shows as a dot: a line to where it stands
+        path.append("h0")
+    kind = "mean" if line.bold else "run"
+    return (
+        f'<path class="{kind} c{line.colour % COLOURS}" d="{"".join(path)}">'
+        f"<title>{escape(line.name)}</title></path>"
+    )
+
+
+def heat_map(
+    rows: Sequence[tuple[str, Sequence[Number]]],
+    columns: Sequence[Number],
+    *,
+    label: str,
+    x_label: str,
+    y_label: str,
+    colour: int,
+) -> str:
+    """Shades from 0 to the largest value; a row is a name and a value for each column."""
+    if not rows or not columns:
+        return ""
+    largest = max((value for _, values in rows for value in values), default=0.0) or 1.0
+    top, bottom, left = _TOP, HEIGHT - _BOTTOM, _LEFT
+    wide, high = (WIDTH - _RIGHT - left) / len(columns), (bottom - top) / len(rows)
+    shades: dict[int, list[str]] = {}
+    for r, (_, values) in enumerate(rows):
+        for c, value in enumerate(values):
+            level = round(_LEVELS * value / largest)
+            if level:
+                place = f"M{left + c * wide:.1f} {top + r * high:.1f}"
+                shades.setdefault(level, []).append(f"{place}h{wide:.2f}v{high:.2f}h{-wide:.2f}z")
+    parts = [
+        f'<path class="fill c{colour % COLOURS}" fill-opacity="{level / _LEVELS:.2f}" '
+        f'd="{"".join(cells)}"/>'
+        for level, cells in sorted(shades.items())
+    ]
+    every = max(1, math.ceil(len(rows) * 11 / (bottom - top)))  # names need 11 units each
+    for r, (name, _) in enumerate(rows):
+        if r % every == 0:
+            parts.append(_text(left - 6, top + (r + 0.5) * high + 4, name, "end"))
+    x_axis = _Axis(0.0, columns[-1] or 1.0, left, WIDTH - _RIGHT)
+    for value in x_axis.ticks():
+        parts.append(_text(x_axis.place(value), bottom + 15, number(value), "middle"))
+    parts.append(f'<path class="axis" d="M{left} {bottom}H{WIDTH - _RIGHT}"/>')
+    parts.append(_text((left + WIDTH - _RIGHT) / 2, HEIGHT - 4, x_label, "middle"))
+    middle = (top + bottom) / 2
+    parts.append(_text(11, middle, y_label, "middle", f'transform="rotate(-90 11 {middle:.0f})"'))
+    return _svg(label, "".join(parts))
+
+
+def number(value: Number) -> str:
+    """Short, as on an axis.
+
+    >>> [number(x) for x in (0.0, 0.30000000000000004, 20.0, 1e-05, 120000.0)]
+    ['0', '0.3', '20', '1e-5', '120,000']
+    """
+    if value and not 1e-4 < abs(value) < 1e7:
+        mantissa, _, exponent = f"{value:.3g}".partition("e")
+        return f"{mantissa}e{int(exponent)}" if exponent else mantissa
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def _text(x: Number, y: Number, text: str, anchor: str, more: str = "") -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" {more}>{escape(text)}</text>'
+
+
+def _svg(label: str, content: str) -> str:
+    return (
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(label)}">'
+        f"{content}</svg>"
+    )

@@ -1,0 +1,121 @@
+"""The figures that are drawn from records: the same numbers as in the table, and all seeds."""
+
+from __future__ import annotations
+
+import copy
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dcgraph import cli, figures
+from dcgraph.figures import annealing, category
+from dcgraph.tasks.addition.tables import ANNEALING, annealing_row
+from dcgraph.training.tables import as_json, jobs
+
+RESULTS = Path(__file__).parents[1] / "results"
+NAMES = [name for name, recipe in figures.FIGURES.items() if recipe.from_records]
+
+
+@pytest.fixture(scope="module")
+def curves() -> dict[str, Any]:
+    return annealing.compute(RESULTS)
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, Any]:
+    return category.compute(RESULTS)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_made_from_records_and_drawn_from_the_json_alone(name: str, tmp_path: Path) -> None:
+    picture, data = figures.make(name, tmp_path, results=RESULTS)
+    first = picture.read_bytes()
+    width, height = struct.unpack(">II", first[16:24])
+    assert width == 1440 and 700 < height < 1400
+    figures.FIGURES[name].draw(json.loads(data.read_text()), picture)
+    assert picture.read_bytes() == first
+
+
+def test_no_run_is_dropped_and_the_shares_are_those_of_the_table(curves: dict[str, Any]) -> None:
+    cells = {(c["row"], c["column"]): c["mean"] for c in as_json(ANNEALING, RESULTS)}
+    assert len(curves["groups"]) == len(ANNEALING.rows) == 12
+    for group in curves["groups"]:
+        row = annealing_row(group["summands"], group["dropres"], group["scheme"]).name
+        assert [run["seed"] for run in group["runs"]] == list(range(9))
+        for k, level in enumerate(curves["levels"]):
+            arrived = [run for run in group["runs"] if run["reached"][k] is not None]
+            assert cells[row, f"reached {level:g} (%)"] == pytest.approx(
+                100 * len(arrived) / 9, abs=0.01
+            )
+            for run in arrived:
+                first = next(e for e, a in zip(run["epochs"], run["accuracy"], strict=True)
+                             if a >= level)  # fmt: skip
+                assert run["reached"][k] == pytest.approx(first, abs=1e-3)
+
+
+def test_the_latest_runs_are_the_latest(curves: dict[str, Any]) -> None:
+    runs = annealing._schemes(curves, 2, False)["TauAnn"]
+    one, two = annealing._latest(runs)
+    others = [run["reached"][0] for run in runs if run not in (one, two)]
+    assert one["reached"][0] >= two["reached"][0] >= max(others)
+    assert annealing._latest(annealing._schemes(curves, 3, False)["base"]) == []
+
+
+def test_a_missing_record_is_named_with_its_remedy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wanted = ["figure", "annealing", "--results", str(tmp_path), "--out", str(tmp_path / "out")]
+    assert cli.main(wanted) == 1
+    assert "dcgraph reproduce annealing" in capsys.readouterr().err
+
+
+def test_a_run_that_stopped_is_drawn_too(curves: dict[str, Any], tmp_path: Path) -> None:
+    broken = copy.deepcopy(curves)
+    run = broken["groups"][0]["runs"][0]
+    run["accuracy"][30:] = [None] * len(run["accuracy"][30:])
+    for draw in (annealing.draw, annealing.draw_runs):
+        draw(broken, tmp_path / "picture")
+
+
+def test_the_late_category_is_chosen_as_the_text_says(found: dict[str, Any]) -> None:
+    matched, base = found["runs"]
+    table = jobs(ANNEALING, RESULTS)[annealing_row(2, False, "TempMatch").name]
+    epochs = {
+        job.settings.seed: next(
+            look["step"]
+            for look in json.loads(job.record.read_text())["curve"]
+            if look["accuracy/argmax"] >= 0.9
+        )
+        for job in table
+    }
+    assert epochs[matched["seed"]] == max(epochs.values())
+    assert matched["category"] in matched["in_use"]
+    weights = matched["weight"]
+    half = {
+        j: next(k for k, row in enumerate(weights) if row[j] >= weights[-1][j] / 2)
+        for j in matched["in_use"]
+    }
+    assert half[matched["category"]] == max(half.values())
+    assert min(base["weight"][-1]) == base["weight"][-1][base["category"]]
+
+
+def test_the_picture_shows_the_point_of_the_paper(
+    curves: dict[str, Any], found: dict[str, Any]
+) -> None:
+    """On two summands base mostly stays behind; TempMatch arrives always, and before TauAnn."""
+    arrived: dict[str, list[float]] = {
+        scheme: [run["reached"][0] for run in runs if run["reached"][0] is not None]
+        for scheme, runs in annealing._schemes(curves, 2, dropres=False).items()
+    }
+    assert len(arrived["base"]) < 6 and len(arrived["TempMatch"]) == 9
+    assert max(arrived["TempMatch"]) < max(arrived["TauAnn"])
+    matched = found["runs"][0]
+    shares = [row[matched["category"]] for row in matched["weight"]]
+    jump = next(k for k, share in enumerate(shares) if share >= shares[-1] / 2)
+    assert max(shares[: jump - 1]) < shares[-1] / 4, "next to nothing until then"
+    when = matched["probed"][jump]
+    accuracy = dict(zip(matched["epochs"], matched["accuracy"], strict=True))
+    assert accuracy[when - 2] < 0.9 < accuracy[when + 1], "and the accuracy jumps with it"

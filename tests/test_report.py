@@ -1,0 +1,345 @@
+"""The page of a run: whole, self-contained, escaped; and a real browser renders it."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import os
+import re
+import shutil
+import struct
+import subprocess
+import zlib
+from collections.abc import Callable
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+import torch
+
+from dcgraph import cli
+from dcgraph.report import Replica, charts, write_report
+from dcgraph.report.png import data_uri
+from dcgraph.tasks.addition.task import DEMO, Addition, AdditionSettings
+from dcgraph.training import train
+from dcgraph.training.exhibits import Examples, Grid
+from dcgraph.training.records import make_records
+from dcgraph.training.runs import Job, perform
+from parity import QUICK, Parity
+
+_VOID = {"meta", "link", "img", "br"}
+
+
+class Page(HTMLParser):
+    """Elements with their attributes; an element that is not closed where it should be fails."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self._open: list[str] = []
+        self.feed(text)
+        self.close()
+        assert not self._open, f"left open: {self._open}"
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in _VOID:
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag, f"</{tag}> closes something else"
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+
+def addition_run(folder: Path, *ways: AdditionSettings) -> list[Replica]:
+    """Short runs of the demo's task, two seeds of each way; their records and models."""
+    short = [replace(way, epochs=1, batch=4000, evaluations=4) for way in ways]
+    jobs = [
+        (
+            f"way {w}",
+            Job(replace(way, seed=seed), folder / f"{w}{seed}.json", folder / f"{w}{seed}"),
+        )
+        for w, way in enumerate(short)
+        for seed in range(2)
+    ]
+    list(perform(Addition(), [job for _, job in jobs], folder / "work"))
+    return [Replica(name, json.loads(job.record.read_text()), job.model) for name, job in jobs]
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page with everything on it: three summands, two groups, a title that would like to run."""
+    folder = tmp_path_factory.mktemp("run")
+    replicas = addition_run(folder, DEMO, replace(DEMO, tempmatch=False, dropres=False))
+    path = folder / "report.html"
+    command = "dcgraph train addition --out '<b>'"
+    write_report(path, Addition(), replicas, title="<script>alert(1)</script>", command=command)
+    return path
+
+
+def test_every_part_is_there(page: Path) -> None:
+    read = Page(page.read_text())
+    sections = {section["id"] for section in read.all("section")}
+    assert sections == {
+        *("results", "curves", "dials", "chain", "categories", "exhibits", "settings", "repeat")
+    }
+    # Two learning curves and three dials; a gradient and two maps of categories for each group.
+    assert len(read.all("svg")) == 2 + 3 + 2 * (1 + 2)
+    kinds = [attributes["class"] or "" for attributes in read.all("path") if "class" in attributes]
+    assert sum(kind.startswith("run ") for kind in kinds) == 2 * 4, "all replicas, in both charts"
+    for words in ("way 0", "way 1", "symbol[1]", "tempmatch", "Both additions", "4,000 parameters"):
+        assert (words in read.text) == (words != "4,000 parameters"), words
+    assert "dcgraph train addition --out '<b>'" in read.text
+
+
+def test_it_needs_no_other_file_and_runs_nothing(page: Path) -> None:
+    read = Page(page.read_text())
+    assert not read.all("script") and "<script>" not in page.read_text()
+    assert read.all("title") and "<script>alert(1)</script>" in read.text, "escaped, not lost"
+    for _, attributes in read.elements:
+        for name in ("src", "href", "srcset", "action"):
+            assert (attributes.get(name) or "data:").startswith("data:")
+        assert not any(name.startswith("on") for name in attributes)
+    assert not re.search(r"@import|url\(|https?:", page.read_text())
+
+
+def test_it_says_what_it_shows_to_those_who_cannot_see(page: Path) -> None:
+    read = Page(page.read_text())
+    assert all(svg["role"] == "img" and svg["aria-label"] for svg in read.all("svg"))
+    assert read.all("img") and all(image["alt"] for image in read.all("img"))
+    assert read.all("html")[0]["lang"] == "en"
+    for svg in re.findall(r"<svg.*?</svg>", page.read_text(), flags=re.DOTALL):
+        ElementTree.fromstring(svg)
+
+
+def test_the_numbers_on_the_page_are_those_of_the_records(page: Path) -> None:
+    read = Page(page.read_text())
+    for path in page.parent.glob("??.json"):
+        record = json.loads(path.read_text())
+        assert f"{record['test']['accuracy/argmax']:.3f}" in read.text
+        assert record["population"]["name"] in read.text and record["data"] in read.text
+
+
+def test_a_task_without_exhibits_and_a_replica_that_stopped(tmp_path: Path) -> None:
+    wild = replace(QUICK, seed=1, lr=1e30)
+    data = Parity().data(QUICK)
+    records = make_records(Parity(), train(Parity(), [QUICK, wild], data), data)
+    assert records[1]["stopped_at"] is not None
+    path = tmp_path / "report.html"
+    replicas = [Replica("all", json.loads(json.dumps(record))) for record in records]
+    write_report(path, Parity(), replicas, title="Parity", command="dcgraph train ...")
+    read = Page(path.read_text())
+    assert "exhibits" not in {section["id"] for section in read.all("section")}
+    assert f"not finite at step {records[1]['stopped_at']}" in read.text
+
+
+@pytest.mark.parametrize("model", ["discrete", "deepproblog"])
+def test_two_summands_and_models_without_nodes(model: str, tmp_path: Path) -> None:
+    way = AdditionSettings(images="digits", digits=3, summands=2, model=model)  # type: ignore[arg-type]
+    replicas = addition_run(tmp_path, way)
+    path = tmp_path / "report.html"
+    write_report(path, Addition(), replicas, title="two", command="dcgraph ...")
+    read = Page(path.read_text())
+    sections = {section["id"] for section in read.all("section")}
+    assert ("dials" in sections) == ("chain" in sections) == (model == "discrete")
+    assert ("The addition table it learned" in read.text) == (model == "discrete")
+    assert len(read.all("img")) >= 2 * 4
+
+
+def test_the_exhibits_are_what_the_model_does(tmp_path: Path) -> None:
+    from dcgraph.training.models import load_model
+
+    replica = addition_run(tmp_path, DEMO)[0]
+    assert replica.model is not None
+    model, settings = load_model(replica.model, Addition())
+    data = Addition().data(settings)
+    examples, first, both = Addition().exhibits(model, settings, data)
+    assert isinstance(examples, Examples) and isinstance(first, Grid) and isinstance(both, Grid)
+    assert (len(first.rows), len(first.columns)) == (5, 5) and len(both.rows) == 9
+    for shown, images, total in zip(
+        examples.rows[:4],
+        data.splits["test"]["images"],
+        data.splits["test"]["total"],
+        strict=False,
+    ):
+        assert [part.image is not None for part in shown] == [True, True, False, True, False]
+        batch = {"images": data.shared["images"][images].unsqueeze(0) / 16}
+        with torch.no_grad():
+            answer = int(model(batch["images"]).argmax())
+        assert shown[-1].text == f"= {answer}" and shown[-1].right == (answer == int(total))
+    assert all(row[-1].right is False for row in examples.rows[4:]), "then errors"
+    for row, cells in zip(both.rows, both.cells, strict=True):
+        for column, (text, right) in zip(both.columns, cells, strict=True):
+            assert right == (text == str(int(row) + int(column)))
+
+
+def test_the_command_writes_it_and_resuming_repeats_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    arguments = ["train", "addition", "--preset", "demo", "--batch", "4000", "--evaluations", "2"]
+    assert cli.main([*arguments, "--sweep", "tau=1,8", "--out", str(out)]) == 0
+    assert f"Report: {out / 'report.html'}" in capsys.readouterr().out
+    written = Page((out / "report.html").read_text()).text
+    assert "tau-1" in written and "tau-8" in written
+    assert f"dcgraph {' '.join(arguments)} --sweep tau=1,8 --out {out}" in written
+    (out / "report.html").unlink()
+    assert cli.main(["train", "addition", "--out", str(out), "--resume"]) == 0
+    repeated = Page((out / "report.html").read_text()).text
+    assert written.partition("Written")[0] == repeated.partition("Written")[0]
+
+
+def test_png_holds_the_pixels() -> None:
+    image = torch.tensor([[0, 8, 16], [16, 0, 4]])
+    raw = base64.b64decode(data_uri(image).partition("base64,")[2])
+    assert raw.startswith(b"\x89PNG\r\n\x1a\n")
+    width, height = struct.unpack(">II", raw[16:24])
+    assert (width, height) == (3, 2)
+    start = raw.index(b"IDAT") + 4
+    (length,) = struct.unpack(">I", raw[start - 8 : start - 4])
+    rows = zlib.decompress(raw[start : start + length])
+    assert list(rows) == [0, 255, 128, 0, 0, 0, 255, 191]
+    assert data_uri(torch.zeros(2, 2)), "an empty image is white, not an error"
+
+
+def points(svg: str) -> list[tuple[float, float]]:
+    (path,) = [p for p in ElementTree.fromstring(svg).iter("path") if "mean" in p.attrib["class"]]
+    places = re.findall(r"[ML]([\d.]+) ([\d.]+)", path.attrib["d"])
+    return [(float(x), float(y)) for x, y in places]
+
+
+def chart(values: list[float | None], **options: Any) -> str:
+    line = charts.Line("a", list(enumerate(values)), 0, bold=True)
+    return charts.line_chart([line], label="l", x_label="x", y_label="y", **options)
+
+
+def test_a_curve_is_drawn_to_scale() -> None:
+    (_, bottom), (_, middle), (right, top) = points(chart([0.0, 1.0, 2.0]))
+    assert bottom - middle == pytest.approx(middle - top, abs=0.11) and bottom > top
+    assert right == charts.WIDTH - 10
+    low, mid, high = points(chart([1e-4, 1e-2, 1.0], logarithmic=True))
+    assert low[1] - mid[1] == pytest.approx(mid[1] - high[1], abs=0.11)
+    assert points(chart([1.0, None, 1.0])) == points(chart([1.0, None, 1.0]))
+    assert chart([1.0, None, 1.0]).count("M") > chart([1.0, 1.0, 1.0]).count("M"), "a gap"
+
+
+@pytest.mark.parametrize(
+    ("values", "logarithmic"),
+    [([0.0], False), ([5.0, 5.0], False), ([-1.0, 1.0], False), ([0.0, 1e-30, 1.0], True),
+     ([0.0, 0.0], True), ([1e-3], True)],
+)  # fmt: skip
+def test_odd_curves_stay_inside_the_chart(values: list[float | None], logarithmic: bool) -> None:
+    for x, y in points(chart(values, logarithmic=logarithmic)):
+        assert 0 <= x <= charts.WIDTH and 0 <= y <= charts.HEIGHT
+    assert chart([None, None]) == ""
+
+
+def test_a_map_is_darkest_where_the_value_is_largest() -> None:
+    svg = charts.heat_map(
+        [("a", [0.0, 1.0]), ("b", [0.5, 0.01])], [1.0, 2.0],
+        label="l", x_label="x", y_label="y", colour=0,
+    )  # fmt: skip
+    cells = {
+        path.attrib["fill-opacity"]: path.attrib["d"].count("M")
+        for path in ElementTree.fromstring(svg).iter("path")
+        if "fill-opacity" in path.attrib
+    }
+    assert cells == {"0.50": 1, "1.00": 1}, "nothing is drawn for next to nothing"
+
+
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), ""
+)
+in_browser = pytest.mark.skipif(
+    not CHROMIUM, reason="no Chromium is installed (Debian: apt-get install chromium)"
+)
+
+
+def browse(path: Path, profile: Path, *options: str) -> tuple[str, list[str]]:
+    """The page as the browser sees it after its scripts ran, and what its console says."""
+    command = [
+        *(CHROMIUM, "--headless", "--disable-gpu", "--disable-quic", "--no-first-run"),
+        *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+        *("--virtual-time-budget=5000", "--enable-logging=stderr", "--v=0"),
+        f"--user-data-dir={profile}",
+        *(["--no-sandbox"] if os.geteuid() == 0 else []),  # which refuses to serve root
+        *options,
+        "--dump-dom",
+        path.as_uri(),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+
+
+@in_browser
+def test_a_browser_renders_it_without_a_complaint(page: Path, tmp_path: Path) -> None:
+    seen, console = browse(page, tmp_path / "profile")
+    assert "How to repeat it" in seen and not console
+
+
+_MEASURE = """
+<body><iframe style="width: WIDTHpx; height: 800px" srcdoc="PAGE"></iframe><script>
+const frame = document.querySelector("iframe");
+frame.onload = () => {
+  const page = frame.contentDocument, seen = (tag) => [...page.querySelectorAll(tag)];
+  document.body.innerHTML = JSON.stringify({
+    overflow: page.documentElement.scrollWidth - page.documentElement.clientWidth,
+    charts: seen("svg").map((svg) => svg.getBoundingClientRect().width),
+    images: seen("img").map((image) => image.naturalWidth),
+    paper: getComputedStyle(page.body).backgroundColor,
+  });
+};
+</script>"""
+
+
+@in_browser
+@pytest.mark.parametrize("width", [360, 1200])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_fits_phones_and_screens_in_light_and_dark(
+    page: Path, tmp_path: Path, width: int, scheme: str
+) -> None:
+    harness = tmp_path / "harness.html"
+    inside = html.escape(page.read_text(), quote=True)
+    harness.write_text(_MEASURE.replace("WIDTH", str(width)).replace("PAGE", inside))
+    setting = f"--blink-settings=preferredColorScheme={0 if scheme == 'dark' else 1}"
+    seen, console = browse(harness, tmp_path / "profile", setting)
+    match = re.search(r"<body>(\{.*\})</body>", seen, flags=re.DOTALL)
+    assert match, seen[:500]
+    measured = json.loads(match[1])
+    assert measured["overflow"] <= 0, "no scrolling sideways"
+    assert measured["charts"] and min(measured["charts"]) > 250
+    assert measured["images"] and set(measured["images"]) == {8}
+    assert (measured["paper"] == "rgb(255, 255, 255)") == (scheme == "light")
+    assert not console
+
+
+@in_browser
+def test_the_browser_test_can_fail(tmp_path: Path) -> None:
+    broken: Callable[[str], tuple[str, list[str]]] = lambda script: browse(  # noqa: E731
+        _written(tmp_path / "broken.html", f"<p>before</p><script>{script}</script>"),
+        tmp_path / "profile",
+    )
+    seen, console = broken("null.crash()")
+    assert "before" in seen and len(console) == 1
+
+
+def _written(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
