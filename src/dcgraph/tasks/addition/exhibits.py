@@ -13,7 +13,7 @@ from ...training.exhibits import Examples, Exhibit, Grid, Shown
 from ...training.task import Data
 from .baselines import Marginalised
 from .model import Adder
-from .task import AdditionSettings, labels_of, meaning_of, pixels, read_images, symbol_of_digit
+from .task import AdditionSettings, meaning_of, pixels, symbol_of_digit, symbol_use
 
 _FIRST = 4  # examples from the beginning of the test set
 _WRONG = 4  # and errors among the first _LOOKED_AT
@@ -23,10 +23,10 @@ _COUNTED = 4000  # training examples by which the symbols of partial sums are na
 
 def of_model(model: nn.Module, settings: AdditionSettings, data: Data) -> Sequence[Exhibit]:
     """Examples for every model; tables for those that add symbols."""
-    if not isinstance(model, Adder):
-        return (_examples(model, settings, data, _Names(model, settings, data)),)
     names = _Names(model, settings, data)
-    return (_examples(model, settings, data, names), *_tables(model, settings, names))
+    examples = _examples(model, settings, data, names)
+    tables = _tables(model, settings, names) if isinstance(model, Adder) else ()
+    return (examples, *tables)
 
 
 class _Names:
@@ -41,8 +41,7 @@ class _Names:
         self.symbol_of: Tensor | None = None
         if not isinstance(model, Adder):
             return
-        symbols, labels = read_images(model, data, "train", settings), labels_of(data, "train")
-        use = _counts(symbols, labels, settings.numbers)
+        use = symbol_use(model, data, "train", settings)
         self.digits, self.symbol_of = meaning_of(use), symbol_of_digit(use)
         rows = data.splits["train"]["images"][:_COUNTED]
         truths = data.shared["labels"][rows].cumsum(-1)
@@ -100,19 +99,23 @@ def _examples(model: nn.Module, settings: AdditionSettings, data: Data, names: _
         verdict = "sum" if right else f"sum; it is {int(truths[k])}"
         row.append(Shown(verdict, f"= {int(answers[k])}", right=right))
         rows.append(tuple(row))
-    return Examples(
-        "Sums it read",
+    note = (
         f"The first {_FIRST} of the test set, then the first errors: {len(wrong)} of its first "
-        f"{len(raw)} examples are wrong. Under an image stands "
-        + (
-            "the symbol it got and the digit that this symbol commonly stands for."
-            if named
-            else "the digit it was read as."
-            if chosen
-            else "nothing: this model reads no digits."
-        ),
-        tuple(rows),
+        f"{len(raw)} examples are wrong. {_legend(model)}"
     )
+    return Examples("Sums it read", note, tuple(rows))
+
+
+def _legend(model: nn.Module) -> str:
+    if isinstance(model, Adder):
+        chain = " After an arrow, the sum so far: a symbol too." if len(model.add) > 1 else ""
+        return (
+            "Under an image stands the symbol it got, and the digit that this symbol commonly "
+            f"stands for.{chain}"
+        )
+    if isinstance(model, Marginalised):
+        return "Under an image stands the digit it was read as."
+    return "This model reads no digits."
 
 
 def _image(image: Tensor, symbol: Tensor | None, label: int, names: _Names, named: bool) -> Shown:
@@ -127,7 +130,7 @@ def _image(image: Tensor, symbol: Tensor | None, label: int, names: _Names, name
 def _partial_sum(symbol: int, meaning: Tensor, truth: int) -> Shown:
     number = int(meaning[symbol])
     text = "?" if number < 0 else str(number)
-    return Shown(f"symbol {symbol}: so far", f"\u2192 {text}", right=number == truth)
+    return Shown(f"symbol {symbol}", f"\u2192 {text}", right=number == truth)
 
 
 def _tables(model: Adder, settings: AdditionSettings, names: _Names) -> Iterable[Grid]:
