@@ -34,7 +34,9 @@ def reproduce(
 ) -> None:
     """Run what is missing of a table, and show it.
 
-    What was cut off goes on where it stopped. The end is a page, RESULTS/reports/NAME.html.
+    What was cut off goes on where it stopped.
+
+    The end is a page beside the records, reports/NAME.html.
 
     NAME is one of
       addition           MNIST addition, the paper's table
