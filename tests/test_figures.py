@@ -159,7 +159,7 @@ class ByHand(Adder):
     def compute(self, symbols: Tensor) -> Tensor:
         digits = (symbols.unsqueeze(-1) == SYMBOLS).long().argmax(-1)
         pairs = [(int(a), int(b)) for a, b in digits]
-        return torch.tensor([self.wrong.get(pair, sum(pair)) for pair in pairs])
+        return torch.tensor([[self.wrong.get(pair, sum(pair))] for pair in pairs])
 
 
 def marked_images(digits: int = 10, copies: int = 3) -> Data:

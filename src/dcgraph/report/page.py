@@ -69,11 +69,11 @@ def write_report(
         data_dir: where the data are, as for training.
     """
     groups = _groups(task, replicas)
-    shown = sorted(groups, key=lambda group: -_score(_best(group, task), task))[:_SHOWN]
-    shown.sort(key=lambda group: group.number)
+    ranked = sorted(groups, key=lambda group: -_score(_best(group, task), task))
+    shown = [group for group in groups if group in ranked[:_SHOWN]]
+    exhibited = [group for group in groups if group in ranked[:_EXHIBITED]]
     content = {
         "title": title,
-        "task": task.name,
         "command": command,
         "made": f"{datetime.now():%Y-%m-%d %H:%M}",
         "groups": _keys(groups),
@@ -85,7 +85,7 @@ def write_report(
         "dials": _dials(groups),
         "chains": [chain for group in shown if (chain := _chain(group))],
         "categories": [picture for group in shown for picture in _categories(group, task)],
-        "exhibits": [e for group in shown[:_EXHIBITED] for e in _exhibits(group, task, data_dir)],
+        "exhibits": [e for group in exhibited for e in _exhibits(group, task, data_dir)],
         "settings": _settings(groups),
     }
     # Whatever comes from a record or a task is escaped; only our own SVG is not.
