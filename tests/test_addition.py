@@ -183,7 +183,7 @@ def test_the_addition_table_of_a_network_that_adds() -> None:
 
     class ByHand(Adder):
         def compute(self, symbols: torch.Tensor) -> torch.Tensor:
-            return (4 - symbols).sum(-1)  # symbol 4 - d stands for digit d
+            return (4 - symbols).sum(-1, keepdim=True)  # symbol 4 - d stands for digit d
 
     model = ByHand(nn.Identity(), 4, 5, 2)
     cells = addition_table(model, torch.tensor([4, 3, 2]), settings)
