@@ -78,7 +78,6 @@ def test_every_table_has_its_records(name: str) -> None:
 
 def test_the_targets_are_reached() -> None:
     cells = {(cell["row"], cell["column"]): cell["mean"] for cell in as_json(ADDITION, RESULTS)}
-    assert cells["Ours, tau 8", "best on test, sample"] >= 98.1
     assert cells["Ours, tau 8, lr 0.0003", "best on test, sample"] >= 98.1
     assert cells["Ours, tau 8, lr 0.0005", "clean, sample"] >= 98.0
     assert cells["Ours, preset best", "clean, sample"] >= 98.6

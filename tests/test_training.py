@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from dcgraph.training import Batch, Data, Interrupted, Outcome, Watch, loop, runs, train
+from dcgraph.training import Batch, Data, Interrupted, Outcome, Settings, Watch, loop, runs, train
 from dcgraph.training.checkpoint import CheckpointError, load, save
 from dcgraph.training.models import ModelError, load_model, save_model
 from dcgraph.training.records import make_records, read_record, write_record
@@ -54,6 +54,19 @@ def test_looking_inside_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None
     assert first and second and third and first != second
     assert [(r["name"], r["call"]) for r in third] == [("symbol", 0), ("symbol", 1), ("symbol", 2)]
     assert sum(third[0]["by_category"]["weight"]) == pytest.approx(1, abs=0.01)
+
+
+def test_a_loss_that_cannot_be_probed_is_no_reason_to_stop() -> None:
+    class Augmented(Parity):
+        def inputs(self, settings: Settings, shared: Batch, rows: Batch, training: bool) -> Batch:
+            return {**rows, "turned": rows["bits"]} if training else rows
+
+        def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+            return super().loss(model, {**batch, "bits": batch["turned"]})
+
+    with pytest.warns(UserWarning, match="will not be probed, .* KeyError: 'turned'"):
+        outcome = train(Augmented(), THREE, DATA)
+    assert len(outcome.curve) == 4 and not any(look.probes for look in outcome.curve)
 
 
 def test_it_learns() -> None:

@@ -18,7 +18,7 @@ from .observe import Event, observing
 SATURATED = 0.99
 """A relaxed row whose largest entry is above this passes hardly any gradient to its logits."""
 
-LISTED = 4096
+LISTED = 256
 """Nodes with more categories than this get no reading of each: nobody looks at such a list."""
 
 

@@ -289,8 +289,14 @@ def _write_page(
         Replica(name.replace("_", " "), read_record(job.record), job.model)
         for name, job in zip(named, jobs, strict=True)
     ]
-    title = f"dcgraph: {task.name}, {options.out.name}"
-    write_report(page, task, shown, title=title, command=command, data_dir=options.data_dir)
+    title = f"dcgraph: {task.name}, {options.out.resolve().name}"
+    try:
+        write_report(page, task, shown, title=title, command=command, data_dir=options.data_dir)
+    except Exception as error:  # such as one in the exhibits of somebody's task
+        raise CommandError(
+            f"records and models are complete, but the report failed: {type(error).__name__}: "
+            f"{error}; mended, the same command with --resume writes it."
+        ) from error
     print(f"Report: {page}.", flush=True)
 
 
@@ -305,7 +311,8 @@ def _planned(task: Task, plan: Path) -> tuple[list[Settings], str]:
         if stored["task"] != task.name:
             raise CommandError(f"the run in {str(plan.parent)!r} is of task {stored['task']!r}.")
         replicas = [from_dict(task.settings, values) for values in stored["replicas"]]
-        return replicas, str(stored["command"])
+        command = f"dcgraph train {task.name} (the command itself was not kept)"
+        return replicas, str(stored.get("command", command))  # older runs did not keep it
     except (ValueError, KeyError, TypeError) as error:
         raise CommandError(
             f"{str(plan)!r} is damaged ({error}); delete the folder, or choose another --out."

@@ -114,9 +114,9 @@ FIGURES: dict[str, Recipe] = {
         category.draw,
         plan="Drawing what the probe read of one category in two runs; about 2 seconds.",
         look=(
-            "the accuracy of the TempMatch run jumps (a) in the epoch in which a category that had "
-            "hardly any share (b) and hardly any gradient (c) is found; the base run stays where "
-            "it is (d)."
+            "the accuracy of the TempMatch run jumps (a) when a category that had hardly any share "
+            "(b) is found; in the base run (d) the unused categories have a small share (e) and a "
+            "small gradient (f) to the end."
         ),
         from_records=True,
     ),

@@ -106,9 +106,6 @@ def _draw_run(panels: Any, run: dict[str, Any], letters: str) -> None:
         axes.set_yscale("log")
     weight.set_title(f"({letters[1]}) $z_j$, bold: $j$ = {j}")
     gradient.set_title(rf"({letters[2]}) $|\partial L / \partial \theta_j|$, bold: $j$ = {j}")
-    weight.text(
-        0.04, 0.05, "orange: in use at the end\ngrey: not", transform=weight.transAxes, size=7
-    )
 
 
 def _colours(run: dict[str, Any]) -> list[str]:

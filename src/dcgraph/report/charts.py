@@ -117,15 +117,13 @@ def _axes(x_axis: _Axis, y_axis: _Axis, x_label: str, y_label: str) -> str:
 
 
 def _curve(line: Line, x_axis: _Axis, y_axis: _Axis) -> str:
-    path, pen = [], "M"
+    path, drawing = [], False
     for x, y in line.points:
-        if y is None:
-            pen = "M"
-            continue
-        path.append(f"{pen}{x_axis.place(x):.1f} {y_axis.place(y):.1f}")
-        pen = "L"
-    if len(path) == 1:  # a single evaluation shows as a dot: a line to where it stands
-        path.append("h0")
+        if y is not None:
+            # "h0" is a line to where it begins: a point between two gaps shows as a dot.
+            place = f"{x_axis.place(x):.1f} {y_axis.place(y):.1f}"
+            path.append(f"L{place}" if drawing else f"M{place}h0")
+        drawing = y is not None
     kind = "mean" if line.bold else "run"
     return (
         f'<path class="{kind} c{line.colour % COLOURS}" d="{"".join(path)}">'

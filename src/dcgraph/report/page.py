@@ -18,9 +18,9 @@ from ..files import write_atomically
 from ..training.exhibits import Examples
 from ..training.models import load_model
 from ..training.records import Record
-from ..training.settings import Settings, from_dict
+from ..training.settings import Settings, from_dict, steps_per_move
 from ..training.task import Task
-from .charts import COLOURS, Line, Point, heat_map, line_chart
+from .charts import COLOURS, Line, Number, Point, heat_map, line_chart
 from .png import data_uri
 
 _SHOWN = 6  # groups with pictures of their own; all are in the table and in the curves
@@ -69,23 +69,26 @@ def write_report(
         data_dir: where the data are, as for training.
     """
     groups = _groups(task, replicas)
-    ranked = sorted(groups, key=lambda group: -_score(_best(group, task), task))
-    shown = [group for group in groups if group in ranked[:_SHOWN]]
-    exhibited = [group for group in groups if group in ranked[:_EXHIBITED]]
+    with_nodes = [g for g in groups if any(_probes(r.record) for r in g.replicas)]
+    shown = _leading(with_nodes, _SHOWN, task)
     content = {
         "title": title,
         "command": command,
         "made": f"{datetime.now():%Y-%m-%d %H:%M}",
         "groups": _keys(groups),
-        "hidden": len(groups) - len(shown),
+        "hidden": len(with_nodes) - len(shown),
         "facts": _facts(groups),
         "summary": _summary(groups, task),
         "stopped": _stopped(replicas),
         "curves": [_curves(some, task) for some in _readable(groups)],
-        "dials": _dials(groups),
+        "dials": [_dials(some) for some in _readable(with_nodes)],
         "chains": [chain for group in shown if (chain := _chain(group))],
         "categories": [picture for group in shown for picture in _categories(group, task)],
-        "exhibits": [e for group in exhibited for e in _exhibits(group, task, data_dir)],
+        "exhibits": [
+            exhibit
+            for group in _leading(groups, _EXHIBITED, task)
+            for exhibit in _exhibits(group, task, data_dir)
+        ],
         "settings": _settings(groups),
     }
     # Whatever comes from a record or a task is escaped; only our own SVG is not.
@@ -114,6 +117,12 @@ def _score(replica: Replica, task: Task) -> float:
 
 def _best(group: _Group, task: Task) -> Replica:
     return max(group.replicas, key=lambda replica: _score(replica, task))
+
+
+def _leading(groups: Sequence[_Group], count: int, task: Task) -> list[_Group]:
+    """The groups with the best replicas, in their old order."""
+    ranked = sorted(groups, key=lambda group: -_score(_best(group, task), task))
+    return sorted(ranked[:count], key=lambda group: group.number)
 
 
 def _facts(groups: Sequence[_Group]) -> list[str]:
@@ -159,12 +168,12 @@ def _summary(groups: Sequence[_Group], task: Task) -> dict[str, Any]:
                 "every": [_digits(value) for value in every],
             }
         )
-    chosen_on = sorted({str(r.record["chosen_on"]) for group in groups for r in group.replicas})
+    chosen_on = {r["chosen_on"] for r in records} - {None}
     return {
         "names": [name.replace("/", ", ") for name in names],
         "rows": rows,
         "monitored": monitored.replace("/", ", "),
-        "chosen_on": " or ".join(chosen_on),
+        "chosen_on": " or ".join(sorted(chosen_on)) or "validation",
     }
 
 
@@ -195,7 +204,7 @@ def _epoch(record: Record, step: int) -> float:
 
 def _readable(groups: Sequence[_Group]) -> list[Sequence[_Group]]:
     """Groups that share a chart: all, unless there are more than colours to tell them apart."""
-    at_once = len(groups) if len(groups) <= COLOURS else _PER_CHART
+    at_once = COLOURS if len(groups) <= COLOURS else _PER_CHART
     return [groups[k : k + at_once] for k in range(0, len(groups), at_once)]
 
 
@@ -217,7 +226,8 @@ def _curves(groups: Sequence[_Group], task: Task) -> dict[str, Any]:
             y_label=task.monitor if name == monitored else "loss",
             y_range=(0.0, 1.0) if shares else None,
         )
-        charts.append({"title": title, "svg": Markup(chart)})
+        if chart:
+            charts.append({"title": title, "svg": Markup(chart)})
     return {"groups": _keys(groups), "charts": charts}
 
 
@@ -239,10 +249,10 @@ def _lines(group: _Group, name: str) -> list[Line]:
 
 def _mean_over(
     curves: Sequence[Sequence[Point]],
-    mean: Callable[[Iterable[float]], float],
+    mean: Callable[[Iterable[Number]], float],
 ) -> list[Point]:
     """The mean of curves at every place; replicas that have stopped no longer count."""
-    at: dict[float, list[float]] = {}
+    at: dict[Number, list[Number]] = {}
     for curve in curves:
         for x, y in curve:
             values = at.setdefault(x, [])
@@ -251,11 +261,8 @@ def _mean_over(
     return [(x, mean(values) if values else None) for x, values in sorted(at.items())]
 
 
-def _dials(groups: Sequence[_Group]) -> list[dict[str, Any]]:
+def _dials(groups: Sequence[_Group]) -> dict[str, Any]:
     """tau, beta and alpha over training, as the settings ask for them."""
-    groups = [g for g in groups if any(_probes(r.record) for r in g.replicas)]
-    if not groups:
-        return []  # a model without nodes has no dials
     meanings = {
         "tau": "tau, the temperature",
         "beta": "beta, the scale of the noise",
@@ -275,16 +282,19 @@ def _dials(groups: Sequence[_Group]) -> list[dict[str, Any]]:
             y_range=(0.0, high * 1.05 or 1.0),
         )
         charts.append({"title": title, "svg": Markup(chart)})
-    return charts
+    return {"groups": _keys(groups), "charts": charts}
 
 
 def _values_of(dial: str, group: _Group) -> list[Point]:
-    moves = group.settings.epochs * group.settings.moves
-    dials = group.settings.dials()
+    record = group.replicas[0].record
+    every = steps_per_move(record["steps"] // group.settings.epochs, group.settings.moves)
+    dials = group.settings.dials(every)
     points: list[Point] = []
-    for t in sorted({round(moves * k / _DIAL_POINTS) for k in range(_DIAL_POINTS + 1)}):
-        dials.load_state_dict({"calls": t, "every": 1})
-        points.append((t / group.settings.moves, dials.values()[dial]))
+    for step in sorted(
+        {round(record["steps"] * k / _DIAL_POINTS) for k in range(_DIAL_POINTS + 1)}
+    ):
+        dials.load_state_dict({"calls": step, "every": every})
+        points.append((_epoch(record, step), dials.values()[dial]))
     return points
 
 
@@ -334,34 +344,45 @@ def _call(reading: dict[str, Any]) -> str:
     return f"{reading['name']}[{reading['call']}]"
 
 
-def _geometric_mean(values: Iterable[float]) -> float:
+def _geometric_mean(values: Iterable[Number]) -> float:
     """Gradients differ by powers of ten; one that is 0 says that nothing arrives at all."""
     known = list(values)
     return statistics.geometric_mean(known) if all(value > 0 for value in known) else 0.0
 
 
 def _end_of_chain(last: dict[str, list[dict[str, Any]]]) -> list[dict[str, str]]:
-    def mean(readings: list[dict[str, Any]], name: str) -> float | None:
-        known = [reading[name] for reading in readings if reading[name] is not None]
-        return statistics.fmean(known) if known else None
-
-    gradients = {call: mean(readings, "gradient") for call, readings in last.items()}
-    of_last = next((g for g in reversed(gradients.values()) if g), None)
+    """The last look at every node: means over the replicas, of gradients as in the chart."""
+    gradients = {
+        call: _geometric_mean(known) if (known := _known(readings, "gradient")) else None
+        for call, readings in last.items()
+    }
+    nodes = [call for call, readings in last.items() if readings[0]["categories"]]
+    of_last = gradients[nodes[-1]] if nodes else None
     rows = []
     for call, readings in last.items():
-        gradient, used = gradients[call], mean(readings, "used")
+        gradient, used = gradients[call], _mean(readings, "used")
+        ratio = gradient / of_last if gradient is not None and of_last else None
         rows.append(
             {
                 "node": call,
                 "gradient": _optional(gradient, ".1e"),
-                "ratio": _optional(gradient / of_last if gradient and of_last else None, ".2g"),
-                "entropy": _optional(mean(readings, "entropy"), ".2f"),
+                "ratio": _optional(ratio, ".2g"),
+                "entropy": _optional(_mean(readings, "entropy"), ".2f"),
                 "used": "-" if used is None else f"{used:.1f} of {readings[0]['categories']}",
-                "saturated": _optional(mean(readings, "saturated"), ".0%"),
-                "gap": _optional(mean(readings, "gap"), ".2f"),
+                "saturated": _optional(_mean(readings, "saturated"), ".0%"),
+                "gap": _optional(_mean(readings, "gap"), ".2f"),
             }
         )
     return rows
+
+
+def _known(readings: list[dict[str, Any]], name: str) -> list[Number]:
+    return [reading[name] for reading in readings if reading[name] is not None]
+
+
+def _mean(readings: list[dict[str, Any]], name: str) -> float | None:
+    known = _known(readings, name)
+    return statistics.fmean(known) if known else None
 
 
 def _optional(value: float | None, form: str) -> str:
@@ -375,20 +396,22 @@ def _categories(group: _Group, task: Task) -> list[dict[str, Any]]:
     if not probes:
         return []
     pictures = []
-    for k, reading in enumerate(probes[-1][1]):
+    for call in map(_call, probes[-1][1]):
         looks = [
-            (epoch, readings[k]["by_category"])
+            (epoch, reading["by_category"])
             for epoch, readings in probes
-            if readings[k].get("by_category")
+            for reading in readings
+            if _call(reading) == call and reading["by_category"]
         ]
         if not looks:
             continue
-        weights = [by_category["weight"] for _, by_category in looks]
+        # What was not a number when it was read is nothing in the picture.
+        weights = [[weight or 0.0 for weight in read["weight"]] for _, read in looks]
         order = sorted(range(len(weights[-1])), key=lambda j: -weights[-1][j])[:_CATEGORIES]
         chart = heat_map(
             [(str(j), [row[j] for row in weights]) for j in order],
             [epoch for epoch, _ in looks],
-            label=f"weight of each category of {_call(reading)} over training, {group.name}",
+            label=f"weight of each category of {call} over training, {group.name}",
             x_label="epoch",
             y_label="category",
             colour=group.number,
@@ -397,7 +420,7 @@ def _categories(group: _Group, task: Task) -> list[dict[str, Any]]:
         left_out = len(weights[-1]) - len(order)
         pictures.append(
             {
-                "title": f"{group.name}: {_call(reading)}",
+                "title": f"{group.name}: {call}",
                 "note": f"seed {best.record['settings']['seed']}; at the end {used} of "
                 f"{len(weights[-1])} are in use"
                 + (f"; the {left_out} least used are not drawn" if left_out else ""),

@@ -6,6 +6,7 @@ import json
 import math
 import signal
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -19,7 +20,7 @@ from ..nodes import Decode, nodes
 from ..probing import probe
 from . import checkpoint
 from .population import Population
-from .settings import Settings
+from .settings import Settings, steps_per_move
 from .step import Stepper
 from .task import Data, Task
 
@@ -170,7 +171,7 @@ class _Run:
         self.stepper = Stepper(
             task, self.population, replicas, self.data, self.steps, compiled=compiled
         )
-        every = max(1, per_epoch // first.moves)
+        every = steps_per_move(per_epoch, first.moves)
         self.dials = [replica.dials(every) for replica in replicas]
         self.split = "validation" if "validation" in data.splits else "test"
         has_nodes = any(True for _ in nodes(self.population.template))
@@ -188,6 +189,7 @@ class _Run:
         }
         self.loss_from = 0  # the step of the last evaluation
         self.reported: set[int] = set()
+        self.looked_at: nn.Module | None = None
         looks = sorted(self.evaluated)
         kept = min(_PROBES, len(looks)) if has_nodes else 0
         self.probed = {looks[(k + 1) * len(looks) // kept - 1] for k in range(kept)}
@@ -259,6 +261,16 @@ class _Run:
                     f"the monitor {self.task.monitor!r} is not among the metrics of task "
                     f"{self.task.name!r}: {', '.join(tried)}."
                 )
+        if self.probed:
+            try:
+                self._probe(0)
+            except Exception as error:  # whatever is in somebody's loss; a look is not worth a run
+                warnings.warn(
+                    f"the chain of task {self.task.name!r} will not be probed, for its loss on "
+                    f"evaluation batches raises {type(error).__name__}: {error}",
+                    stacklevel=4,
+                )
+                self.probed = set()
 
     def _evaluate(self) -> None:
         weights = self.stepper.tested_weights
@@ -288,18 +300,17 @@ class _Run:
         }
 
     def _probes(self, alive: list[bool]) -> list[list[dict[str, Any]] | None]:
-        """A look inside each replica as it trains, on the first examples of the split."""
+        """A look inside each replica as it trains."""
+        return [self._probe(index) if lives else None for index, lives in enumerate(alive)]
+
+    def _probe(self, index: int) -> list[dict[str, Any]]:
+        """What the probe reads of a replica on the first examples of the split."""
         rows = {name: table[:_PROBED] for name, table in self.data.splits[self.split].items()}
-        first = self.replicas[0]
-        batch = self.task.inputs(first, self.data.shared, rows, training=False)
-
-        def readings(index: int) -> list[dict[str, Any]]:
-            model = self.population.replica(index)
-            # Summed, as in training: the gradient of an example is that of its own loss.
-            report = probe(model, lambda: self.task.loss(model, batch).sum())
-            return [_rounded(asdict(reading)) for reading in report.readings]
-
-        return [readings(index) if lives else None for index, lives in enumerate(alive)]
+        batch = self.task.inputs(self.replicas[0], self.data.shared, rows, training=False)
+        self.looked_at = model = self.population.replica(index, into=self.looked_at)
+        # Summed, as in training: the gradient of an example is that of its own loss.
+        report = probe(model, lambda: self.task.loss(model, batch).sum())
+        return [_rounded(asdict(reading)) for reading in report.readings]
 
     def _report_stopped(self) -> None:
         for index, step in enumerate(self.stepper.stopped_at.tolist()):

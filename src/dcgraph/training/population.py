@@ -97,9 +97,14 @@ class Population:
         result = one(self._unflatten(weights[0]), tree_map(first, self.dials), *single)
         return tree_map(lambda tensor: tensor.unsqueeze(0), result)
 
-    def replica(self, index: int, weights: Tensor | None = None) -> nn.Module:
-        """One replica as an ordinary model, its weights a copy; ``weights`` if not the current."""
-        model = copy.deepcopy(self.template)
+    def replica(
+        self, index: int, weights: Tensor | None = None, into: nn.Module | None = None
+    ) -> nn.Module:
+        """One replica as an ordinary model, its weights a copy; ``weights`` if not the current.
+
+        ``into`` is a model taken out before, to be overwritten: that saves the copy.
+        """
+        model = copy.deepcopy(self.template) if into is None else into
         row = (self.weights if weights is None else weights)[index].detach()
         own = self._unflatten(row)
         with torch.no_grad():

@@ -90,6 +90,11 @@ class Settings:
         return dataclasses.replace(self, **own_numbers)
 
 
+def steps_per_move(steps_per_epoch: int, moves: int) -> int:
+    """After how many steps the dials move, to move ``moves`` times in an epoch; at least 1."""
+    return max(1, steps_per_epoch // moves)
+
+
 _COMMON = frozenset(f.name for f in fields(Settings))
 
 

@@ -84,8 +84,8 @@ def cells(table: Table, results: Path) -> list[Cell]:
 
 def _cell(row: Row, column: Column, values: Sequence[float | None]) -> Cell:
     known = [value for value in values if value is not None]
-    mean = round(statistics.fmean(known), 2) if known else None
-    std = round(statistics.stdev(known), 2) if len(known) > 1 else None
+    mean = round(statistics.fmean(known), 4) if known else None
+    std = round(statistics.stdev(known), 4) if len(known) > 1 else None
     return Cell(row.name, column.name, mean, std, len(known), row.paper.get(column.name))
 
 

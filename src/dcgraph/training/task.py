@@ -76,7 +76,10 @@ class Task(ABC):
 
     @abstractmethod
     def loss(self, model: nn.Module, batch: Batch) -> Float[Tensor, " examples"]:
-        """The loss of each example; training minimises the sum over a batch."""
+        """The loss of each example; training minimises the sum over a batch.
+
+        The probe computes it on evaluation batches too, in training mode and in eval mode.
+        """
 
     @abstractmethod
     def metrics(self, model: nn.Module, batch: Batch) -> dict[str, Float[Tensor, " examples"]]:

@@ -185,7 +185,10 @@ def _reached(accuracy: float) -> tuple[Column, Column]:
 ANNEALING = Table(
     name="annealing",
     task="addition",
-    title="Annealing schemes (tau 8, lr 0.0003, batch 16, 30 epochs), accuracy in per cent.",
+    title=(
+        "Annealing schemes (tau 8, lr 0.0003, batch 16, 30 epochs), accuracy in per cent; epochs "
+        "are those of the runs that arrived."
+    ),
     columns=(
         Column("test accuracy", _chosen_on_validation("argmax")),
         *_reached(0.9),
