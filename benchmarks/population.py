@@ -95,7 +95,7 @@ def plain(data: Data, device: torch.device, *, fused: bool) -> Contender:
     model = Plain().to(device)
     PAPER.dials().attach(model)
     optimizer = torch.optim.Adam(model.parameters(), PAPER.lr, fused=fused or None)
-    images, train = data.shared["images"], data.splits["train"]
+    images, train = data.shared["images"], data.table("train")
     order = torch.randperm(PAIRS, device=device).split(PAPER.batch)
     batches = itertools.cycle(order[:STEPS_PER_EPOCH])
 
@@ -120,14 +120,14 @@ def population(data: Data, device: torch.device, size: int, *, compiled: bool) -
     with stopwatch(device) as setup:
         steps_of_training = PAPER.epochs * STEPS_PER_EPOCH
         stepper = Stepper(TASK, models, replicas, data, steps_of_training, compiled=compiled)
-        stepper.start_epoch(orders)
+        stepper.start_epoch([orders], [0] * STEPS_PER_EPOCH)
         stepper.run(1)
     position = 1
 
     def run(steps: int) -> None:
         nonlocal position
         if position + steps > STEPS_PER_EPOCH:
-            stepper.start_epoch(orders)
+            stepper.start_epoch([orders], [0] * STEPS_PER_EPOCH)
             position = 0
         stepper.run(steps)
         position += steps

@@ -175,7 +175,7 @@ def labels_of(data: Data, split: str) -> Int[Tensor, " images"]:
 
 def _images_of(data: Data, split: str) -> Tensor:
     """Every image of a split once."""
-    images: Tensor = data.splits[split]["images"].unique()
+    images: Tensor = data.table(split)["images"].unique()
     return images
 
 
