@@ -67,6 +67,8 @@ def test_a_loss_that_cannot_be_probed_is_no_reason_to_stop() -> None:
     with pytest.warns(UserWarning, match="will not be probed, .* KeyError: 'turned'"):
         outcome = train(Augmented(), THREE, DATA)
     assert len(outcome.curve) == 4 and not any(look.probes for look in outcome.curve)
+
+
 class Lengths(Parity):
     """The same task with sequences of two lengths, each in a table of its own."""
 

@@ -8,7 +8,10 @@ from ..checks import closest
 from ..training.tables import Table
 from ..training.task import Task
 
-TASKS = {"addition": "dcgraph.tasks.addition.task:Addition"}
+TASKS = {
+    "addition": "dcgraph.tasks.addition.task:Addition",
+    "listops": "dcgraph.tasks.listops.task:ListOps",
+}
 """Where each task is; a user's own is named the same way, ``module:Class``."""
 
 

@@ -1,0 +1,176 @@
+"""The paper's model: guess the parse tree, then compute along its edges in rounds of messages."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from ...checks import check_choice
+from ...nodes import Categorical, Discrete
+from ...observe import watch
+from .expressions import OPERATORS, TOKENS, ZERO
+from .recurrent import TokenLSTM
+
+DIGITS = 10
+Receivers = Literal["tokens", "operators"]
+
+
+class LatentTree(nn.Module):
+    """Edges from an encoder, then rounds of messages between the tokens of an expression.
+
+    In each round every token j sends a message to its parent i, an MLP of the token of i and the
+    state of j, and each state becomes a digit after all rounds but the last (a :class:`Discrete`
+    node with the classifier as g and the embeddings of the digits as codebook).
+
+    The receiver enters the message only through its token. So there are as many different messages
+    from j as there are tokens, 14, and not one for each i: for sequences longer than that this is
+    less work, and the same without dropout. With dropout, receivers with the same token share their
+    masks; the law of each message is the paper's.
+
+    Args:
+        encoder: from tokens to scores of parents, [batch, child, parent]; None takes the given tree.
+        dim: width of the states.
+        rounds: of messages, unless the call says otherwise.
+        receivers: who can be a parent: all "tokens", or "operators" alone.
+        earlier: whether a parent must stand before its child, and the root sends nothing. Otherwise,
+            as in the paper's code, a token may be its own parent, and the root's is random.
+        residual, gate: of the nodes, see :class:`Discrete`.
+        dropout: on the hidden layer of the messages.
+    """
+
+    received: Tensor  # the tokens that can be a parent
+
+    def __init__(
+        self,
+        encoder: nn.Module | None,
+        dim: int = 60,
+        *,
+        rounds: int = 5,
+        receivers: Receivers = "tokens",
+        earlier: bool = False,
+        residual: Literal["drop", "always", "weighted"] = "drop",
+        gate: Literal["call", "example", "vector"] = "call",
+        dropout: float = 0.1,
+    ) -> None:
+        super().__init__()
+        check_choice("receivers", receivers, get_args(Receivers))
+        self.encode = encoder
+        self.rounds, self.earlier = rounds, earlier
+        received = range(len(TOKENS)) if receivers == "tokens" else OPERATORS
+        self.register_buffer("received", torch.tensor(list(received)), persistent=False)
+        self.edge = Categorical()
+        self.embedding = nn.Parameter(torch.randn(len(TOKENS), dim))
+        self.of_receiver = nn.Linear(dim, dim)
+        self.of_sender = nn.Linear(dim, dim, bias=False)
+        self.message = nn.Linear(dim, dim)
+        self.dropout = nn.Dropout(dropout)
+        classifier = nn.Sequential(
+            nn.Linear(dim, dim), nn.ReLU(), nn.Linear(dim, DIGITS, bias=False)
+        )
+        self.value = Discrete(
+            dim, DIGITS, g=classifier, codebook="given", residual=residual, gate=gate
+        )
+
+    def forward(
+        self,
+        tokens: Int[Tensor, "batch length"],
+        lengths: Int[Tensor, " batch"],
+        parents: Int[Tensor, "batch length"] | None = None,
+    ) -> Float[Tensor, "batch 10"]:
+        """Logits of the answer. ``parents`` is the tree, for a model that is given it."""
+        _, values = self.run(tokens, lengths, parents)
+        return values[:, 0]
+
+    def run(
+        self,
+        tokens: Int[Tensor, "batch length"],
+        lengths: Int[Tensor, " batch"],
+        parents: Int[Tensor, "batch length"] | None = None,
+        rounds: int | None = None,
+    ) -> tuple[Float[Tensor, "batch length length"], Float[Tensor, "batch length 10"]]:
+        """Edges [batch, child, parent], and the logits of the value of every token at the end."""
+        edges = self.edges(tokens, lengths, parents)
+        x = watch("embedding", self.embedding[tokens])
+        weights = self._weights(edges, tokens)
+        last = (rounds or self.rounds) - 1
+        for k in range(last + 1):
+            x = x + self._messages(weights, x)
+            if k < last:
+                x = watch(f"round {k + 1}", x)
+                x = self.value(x, codebook=self.embedding[ZERO:])
+        return edges, self.value.logits(x)
+
+    def edges(
+        self,
+        tokens: Int[Tensor, "batch length"],
+        lengths: Int[Tensor, " batch"],
+        parents: Int[Tensor, "batch length"] | None = None,
+    ) -> Float[Tensor, "batch length length"]:
+        """Whose parent is who: a row for each child; none where a token sends nothing."""
+        length = tokens.shape[1]
+        place = torch.arange(length, device=tokens.device)
+        used = place < lengths.unsqueeze(1)
+        if self.encode is None:
+            assert parents is not None, "a model without encoder needs the tree"
+            return F.one_hot(parents.clamp(min=0), length) * (parents >= 0).float().unsqueeze(-1)
+        scores = self.encode(tokens)
+        if not self.earlier:
+            # As in the paper's code, where the root has no scores of its own.
+            scores = scores * (place > 0).to(scores.dtype).unsqueeze(-1)
+            return self.edge(scores, mask=used.unsqueeze(1)) * used.unsqueeze(-1)
+        may_be_parent = self._is_receiver(tokens).any(-1).unsqueeze(1)
+        mask = may_be_parent & (place < place.unsqueeze(-1))
+        sends = used & (place > 0)
+        # A row that sends nothing may choose anything: an empty choice would be an error.
+        chosen = self.edge(scores, mask=mask | ~sends.unsqueeze(-1))
+        return chosen * sends.unsqueeze(-1)
+
+    def _is_receiver(
+        self, tokens: Int[Tensor, "batch length"]
+    ) -> Bool[Tensor, "batch length receivers"]:
+        return tokens.unsqueeze(-1) == self.received
+
+    def _weights(
+        self, edges: Float[Tensor, "batch length length"], tokens: Int[Tensor, "batch length"]
+    ) -> Float[Tensor, "batch length receivers*length"]:
+        """The weight of every message (receiving token, sender) at every receiver."""
+        is_token = self._is_receiver(tokens).to(edges.dtype)
+        return (is_token.unsqueeze(-1) * edges.mT.unsqueeze(2)).flatten(2)
+
+    def _messages(
+        self,
+        weights: Float[Tensor, "batch length receivers*length"],
+        x: Float[Tensor, "batch length dim"],
+    ) -> Float[Tensor, "batch length dim"]:
+        """What every token receives."""
+        receiver = self.of_receiver(self.embedding[self.received])
+        hidden = (receiver.unsqueeze(1) + self.of_sender(x).unsqueeze(1)).relu()
+        sent = self.message(self.dropout(hidden)).relu()  # [batch, receivers, senders, dim]
+        received: Tensor = weights @ sent.flatten(1, 2)
+        return received
+
+
+class Sequence(nn.Module):
+    """The baseline without structure: an LSTM, and a classifier on its last state."""
+
+    def __init__(self, dim: int = 60) -> None:
+        super().__init__()
+        self.lstm = TokenLSTM(len(TOKENS), dim)
+        self.classify = nn.Sequential(
+            nn.Linear(dim, dim), nn.ReLU(), nn.Linear(dim, DIGITS, bias=False)
+        )
+
+    def forward(
+        self,
+        tokens: Int[Tensor, "batch length"],
+        lengths: Int[Tensor, " batch"],
+        parents: Int[Tensor, "batch length"] | None = None,
+    ) -> Float[Tensor, "batch 10"]:
+        (states,) = self.lstm(tokens)
+        last = (lengths - 1).view(-1, 1, 1).expand(-1, 1, states.shape[-1])
+        logits: Tensor = self.classify(states.gather(1, last).squeeze(1))
+        return logits
