@@ -6,13 +6,14 @@ from typing import Literal, get_args
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from ...checks import check_choice
 from ...nodes import Categorical, Discrete
 from ...observe import watch
 from .expressions import OPERATORS, TOKENS, ZERO
+from .messages import messages
 from .recurrent import TokenLSTM
 
 DIGITS = 10
@@ -26,23 +27,19 @@ class LatentTree(nn.Module):
     state of j, and each state becomes a digit after all rounds but the last (a :class:`Discrete`
     node with the classifier as g and the embeddings of the digits as codebook).
 
-    The receiver enters the message only through its token. So there are as many different messages
-    from j as there are tokens, 14, and not one for each i: for sequences longer than that this is
-    less work, and the same without dropout. With dropout, receivers with the same token share their
-    masks; the law of each message is the paper's.
-
     Args:
-        encoder: from tokens to scores of parents, [batch, child, parent]; None takes the given tree.
+        encoder: from tokens to scores of parents, [batch, child, parent]; None: the tree is given.
         dim: width of the states.
         rounds: of messages, unless the call says otherwise.
         receivers: who can be a parent: all "tokens", or "operators" alone.
-        earlier: whether a parent must stand before its child, and the root sends nothing. Otherwise,
+        earlier: whether a parent must stand before its child, and the root sends nothing. If not,
             as in the paper's code, a token may be its own parent, and the root's is random.
         residual, gate: of the nodes, see :class:`Discrete`.
         dropout: on the hidden layer of the messages.
     """
 
     received: Tensor  # the tokens that can be a parent
+    kind_of_token: Tensor  # which of these a token is, -1 for none
 
     def __init__(
         self,
@@ -61,13 +58,16 @@ class LatentTree(nn.Module):
         self.encode = encoder
         self.rounds, self.earlier = rounds, earlier
         received = range(len(TOKENS)) if receivers == "tokens" else OPERATORS
+        kinds = torch.full((len(TOKENS),), -1)
+        kinds[list(received)] = torch.arange(len(received))
         self.register_buffer("received", torch.tensor(list(received)), persistent=False)
+        self.register_buffer("kind_of_token", kinds, persistent=False)
         self.edge = Categorical()
         self.embedding = nn.Parameter(torch.randn(len(TOKENS), dim))
         self.of_receiver = nn.Linear(dim, dim)
         self.of_sender = nn.Linear(dim, dim, bias=False)
         self.message = nn.Linear(dim, dim)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = dropout
         classifier = nn.Sequential(
             nn.Linear(dim, dim), nn.ReLU(), nn.Linear(dim, DIGITS, bias=False)
         )
@@ -95,10 +95,20 @@ class LatentTree(nn.Module):
         """Edges [batch, child, parent], and the logits of the value of every token at the end."""
         edges = self.edges(tokens, lengths, parents)
         x = watch("embedding", self.embedding[tokens])
-        weights = self._weights(edges, tokens)
+        kinds = self._kinds(tokens)
+        receiver = self.of_receiver(self.embedding[self.received])
+        dropout = self.dropout if self.training else 0.0
         last = (rounds or self.rounds) - 1
         for k in range(last + 1):
-            x = x + self._messages(weights, x)
+            x = x + messages(
+                receiver,
+                self.of_sender(x),
+                self.message.weight,
+                self.message.bias,
+                edges,
+                kinds,
+                dropout,
+            )
             if k < last:
                 x = watch(f"round {k + 1}", x)
                 x = self.value(x, codebook=self.embedding[ZERO:])
@@ -117,41 +127,22 @@ class LatentTree(nn.Module):
         if self.encode is None:
             assert parents is not None, "a model without encoder needs the tree"
             return F.one_hot(parents.clamp(min=0), length) * (parents >= 0).float().unsqueeze(-1)
-        scores = self.encode(tokens)
+        scores: Tensor = self.encode(tokens)
         if not self.earlier:
             # As in the paper's code, where the root has no scores of its own.
             scores = scores * (place > 0).to(scores.dtype).unsqueeze(-1)
-            return self.edge(scores, mask=used.unsqueeze(1)) * used.unsqueeze(-1)
-        may_be_parent = self._is_receiver(tokens).any(-1).unsqueeze(1)
+            free: Tensor = self.edge(scores, mask=used.unsqueeze(1))
+            return free * used.unsqueeze(-1)
+        may_be_parent = self._kinds(tokens).unsqueeze(1) >= 0
         mask = may_be_parent & (place < place.unsqueeze(-1))
         sends = used & (place > 0)
         # A row that sends nothing may choose anything: an empty choice would be an error.
-        chosen = self.edge(scores, mask=mask | ~sends.unsqueeze(-1))
+        chosen: Tensor = self.edge(scores, mask=mask | ~sends.unsqueeze(-1))
         return chosen * sends.unsqueeze(-1)
 
-    def _is_receiver(
-        self, tokens: Int[Tensor, "batch length"]
-    ) -> Bool[Tensor, "batch length receivers"]:
-        return tokens.unsqueeze(-1) == self.received
-
-    def _weights(
-        self, edges: Float[Tensor, "batch length length"], tokens: Int[Tensor, "batch length"]
-    ) -> Float[Tensor, "batch length receivers*length"]:
-        """The weight of every message (receiving token, sender) at every receiver."""
-        is_token = self._is_receiver(tokens).to(edges.dtype)
-        return (is_token.unsqueeze(-1) * edges.mT.unsqueeze(2)).flatten(2)
-
-    def _messages(
-        self,
-        weights: Float[Tensor, "batch length receivers*length"],
-        x: Float[Tensor, "batch length dim"],
-    ) -> Float[Tensor, "batch length dim"]:
-        """What every token receives."""
-        receiver = self.of_receiver(self.embedding[self.received])
-        hidden = (receiver.unsqueeze(1) + self.of_sender(x).unsqueeze(1)).relu()
-        sent = self.message(self.dropout(hidden)).relu()  # [batch, receivers, senders, dim]
-        received: Tensor = weights @ sent.flatten(1, 2)
-        return received
+    def _kinds(self, tokens: Int[Tensor, "batch length"]) -> Int[Tensor, "batch length"]:
+        """Which of the receivers each token is; -1 for none."""
+        return self.kind_of_token[tokens]
 
 
 class Sequence(nn.Module):

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 class TokenLSTM(nn.Module):
     """LSTMs that read the same tokens, one direction, one layer: states [..., lstms, tokens, dim].
 
-    The input of a step is one of a few tokens, so what the input adds to the gates is a small table,
-    computed once and looked up.
+    The input of a step is one of a few tokens, so what it adds to the gates is a small table, made
+    once and looked up.
     """
 
     def __init__(self, tokens: int, dim: int, lstms: int = 1) -> None:
