@@ -21,8 +21,11 @@ from torch import Tensor
 
 LONGEST = 64
 WIDEST = 64
-_PRECISION = tl.constexpr("tf32")  # of the products; training does not notice
-_CHUNKS = 16  # of the batch in the backward kernel, whose programs sum over their examples
+PRECISION = "tf32"
+"""Of the products on the GPU: training does not notice TF32, and "ieee" is several times slower."""
+
+_PARTS = 100  # of the batch in the backward kernel, each with a sum of its own, added up at the end
+_WARPS = 4
 
 
 @triton.jit
@@ -36,7 +39,7 @@ def _kept(seed, first, rows, columns, share, width: tl.constexpr):
 def _forward(
     receiver, sender, weight, bias, edges, kinds, out, seed, share,
     batch, length, kind_count, dim,
-    rows: tl.constexpr, width: tl.constexpr, drops: tl.constexpr,
+    rows: tl.constexpr, width: tl.constexpr, drops: tl.constexpr, precision: tl.constexpr,
 ):  # fmt: skip
     example = tl.program_id(0).to(tl.int64)
     model = example // batch
@@ -61,9 +64,9 @@ def _forward(
             if drops:
                 first = ((example * kind_count + k) * rows * width).to(tl.int32)
                 hidden *= _kept(key, first, i, d, share, width)
-            message = tl.maximum(tl.dot(hidden, w, input_precision=_PRECISION) + c[None, :], 0.0)
+            message = tl.maximum(tl.dot(hidden, w, input_precision=precision) + c[None, :], 0.0)
             to_kind = tl.where((kind == k)[:, None], a, 0.0)
-            received += tl.dot(to_kind, message, input_precision=_PRECISION)
+            received += tl.dot(to_kind, message, input_precision=precision)
     tl.store(out + (example * length + i[:, None]) * dim + d[None, :], received, tile)
 
 
@@ -72,7 +75,7 @@ def _backward(
     receiver, sender, weight, bias, edges, kinds, gradient, seed, share,
     d_receiver, d_sender, d_weight, d_bias, d_edges,
     batch, length, kind_count, dim, chunk,
-    rows: tl.constexpr, width: tl.constexpr, drops: tl.constexpr,
+    rows: tl.constexpr, width: tl.constexpr, drops: tl.constexpr, precision: tl.constexpr,
 ):  # fmt: skip
     model = tl.program_id(0).to(tl.int64)
     part = tl.program_id(1)
@@ -107,18 +110,16 @@ def _backward(
                     first = ((example * kind_count + k) * rows * width).to(tl.int32)
                     factor *= _kept(key, first, i, d, share, width)
                 hidden = raw * factor
-                message = tl.maximum(
-                    tl.dot(hidden, w, input_precision=_PRECISION) + c[None, :], 0.0
-                )
+                message = tl.maximum(tl.dot(hidden, w, input_precision=precision) + c[None, :], 0.0)
                 of_kind = (kind == k)[:, None]
                 to_kind = tl.where(of_kind, a, 0.0)
-                d_message = tl.dot(tl.trans(to_kind), above, input_precision=_PRECISION)
+                d_message = tl.dot(tl.trans(to_kind), above, input_precision=precision)
                 d_message = tl.where(message > 0, d_message, 0.0)
-                of_edges = tl.dot(above, tl.trans(message), input_precision=_PRECISION)
+                of_edges = tl.dot(above, tl.trans(message), input_precision=precision)
                 da += tl.where(of_kind, of_edges, 0.0)
                 dc += tl.sum(d_message, 0)
-                dw += tl.dot(tl.trans(hidden), d_message, input_precision=_PRECISION)
-                d_raw = tl.dot(d_message, w_back, input_precision=_PRECISION) * factor
+                dw += tl.dot(tl.trans(hidden), d_message, input_precision=precision)
+                d_raw = tl.dot(d_message, w_back, input_precision=precision) * factor
                 ds += d_raw
                 target = d_receiver + (model * kind_count + k) * dim + d
                 tl.atomic_add(target, tl.sum(d_raw, 0), d < dim)
@@ -164,7 +165,7 @@ def _messages(
     _forward[(models * batch,)](
         *(receiver, sender, weight, bias, edges, kinds, out, seed, share),
         *(batch, length, receiver.shape[1], dim),
-        **_blocks(length, dim), drops=share > 0, num_warps=4,
+        **_blocks(length, dim), drops=share > 0, precision=PRECISION, num_warps=_WARPS,
     )  # fmt: skip
     return out
 
@@ -185,7 +186,7 @@ def _messages_backward(
         t.contiguous() for t in (gradient, receiver, sender, weight, bias, edges, kinds)
     )
     models, batch, length, dim = sender.shape
-    parts = min(_CHUNKS, batch)
+    parts = min(_PARTS, batch)
     d_receiver = torch.zeros_like(receiver)
     d_sender, d_edges = torch.empty_like(sender), torch.empty_like(edges)
     d_weight = weight.new_empty(models, parts, dim, dim)
@@ -194,7 +195,7 @@ def _messages_backward(
         *(receiver, sender, weight, bias, edges, kinds, gradient, seed, share),
         *(d_receiver, d_sender, d_weight, d_bias, d_edges),
         *(batch, length, receiver.shape[1], dim, triton.cdiv(batch, parts)),
-        **_blocks(length, dim), drops=share > 0, num_warps=8,
+        **_blocks(length, dim), drops=share > 0, precision=PRECISION, num_warps=_WARPS,
     )  # fmt: skip
     return d_receiver, d_sender, d_weight.sum(1), d_bias.sum(1), d_edges
 

@@ -105,7 +105,10 @@ class Task(ABC):
         """What is measured on each example, with the model in eval mode; averages are reported."""
 
     def readout(self, model: nn.Module, settings: Settings, data: Data) -> dict[str, float]:
-        """What a trained model has learned, in numbers; ``model`` is in eval mode, on the CPU."""
+        """What a trained model has learned, in numbers.
+
+        The model is in eval mode; it and the data are where it was trained.
+        """
         return {}
 
     def exhibits(self, model: nn.Module, settings: Settings, data: Data) -> Sequence[Exhibit]:

@@ -7,6 +7,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from ...functional import one_hot
+from ...nodes import Categorical
 from .expressions import TOKENS
 from .recurrent import TokenLSTM
 
@@ -44,19 +46,26 @@ class Counters(nn.Module):
     and the parent is the nearest operator one level up; but this has to be found.)
     """
 
-    def __init__(self, counters: int = 4, spread: float = 0.3) -> None:
+    def __init__(self, counters: int = 4, spread: float = 0.3, ternary: bool = False) -> None:
         super().__init__()
-        self.moves = nn.Parameter(spread * torch.randn(len(TOKENS), counters))
+        self.choice = Categorical() if ternary else None
+        shape = (len(TOKENS), counters, 3) if ternary else (len(TOKENS), counters)
+        self.moves = nn.Parameter(spread * torch.randn(shape))
         self.distance = nn.Parameter(torch.zeros(counters))
         self.sharpness = nn.Parameter(torch.zeros(counters))
         self.bias = nn.Parameter(torch.zeros(len(TOKENS), len(TOKENS)))
 
     def forward(self, tokens: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length length"]:
-        moves = self.moves[tokens]
+        table = self.moves
+        if self.choice is not None:
+            z = self.choice(self.moves)
+            table = z[..., 2] - z[..., 0]
+        moves = one_hot(tokens, len(TOKENS)) @ table
         before = moves.cumsum(1) - moves
         apart = before.unsqueeze(2) - before.unsqueeze(1) - self.distance
         match = -(apart.square() @ F.softplus(self.sharpness))
-        match = match + self.bias[tokens.unsqueeze(2), tokens.unsqueeze(1)]
+        kinds = one_hot(tokens, len(TOKENS))
+        match = match + kinds @ self.bias @ kinds.mT
         return nearest(match)
 
 

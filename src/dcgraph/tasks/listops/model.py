@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from ...checks import check_choice
+from ...functional import one_hot
 from ...nodes import Categorical, Discrete
 from ...observe import watch
 from .expressions import OPERATORS, TOKENS, ZERO
@@ -94,7 +95,8 @@ class LatentTree(nn.Module):
     ) -> tuple[Float[Tensor, "batch length length"], Float[Tensor, "batch length 10"]]:
         """Edges [batch, child, parent], and the logits of the value of every token at the end."""
         edges = self.edges(tokens, lengths, parents)
-        x = watch("embedding", self.embedding[tokens])
+        # A product, because the gradient of a look-up is slow on GPUs.
+        x = watch("embedding", one_hot(tokens, len(TOKENS)) @ self.embedding)
         kinds = self._kinds(tokens)
         receiver = self.of_receiver(self.embedding[self.received])
         dropout = self.dropout if self.training else 0.0

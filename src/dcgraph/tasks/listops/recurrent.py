@@ -8,6 +8,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from ...functional import one_hot
+
 
 class TokenLSTM(nn.Module):
     """LSTMs that read the same tokens, one direction, one layer: states [..., lstms, tokens, dim].
@@ -30,8 +32,8 @@ class TokenLSTM(nn.Module):
         self, tokens: Int[Tensor, "batch length"]
     ) -> Float[Tensor, "lstms batch length dim"]:
         table = self.embedding @ self.input.mT + self.bias.unsqueeze(1)  # [lstms, tokens, 4 dim]
-        gates = table.movedim(1, 0)[tokens.T]  # [length, batch, lstms, 4 dim]
-        return lstm(gates.movedim(2, 1), self.recurrent).movedim(0, 2)
+        gates = one_hot(tokens.T, table.shape[1]).unsqueeze(1) @ table
+        return lstm(gates, self.recurrent).movedim(0, 2)
 
 
 def lstm(

@@ -35,7 +35,8 @@ class ListOpsSettings(Settings):
 
     model: Literal["tree", "lstm"] = shared("tree", "ours; or an LSTM without structure")
     edges: Literal["learned", "given"] = shared("learned", "whether the parse tree is given")
-    encoder: Literal["lstm", "counters"] = shared("lstm", "what scores the edges")
+    encoder: Literal["lstm", "counters", "ternary"] = shared("lstm", "what scores the edges")
+    counters: int = shared(4, "counters")
     parents: Literal["tokens", "operators"] = shared("tokens", "who can be a parent")
     earlier: bool = shared(False, "a parent stands before its child, and the root sends nothing")
     rounds: int = shared(5, "rounds of messages")
@@ -60,7 +61,11 @@ class ListOps(Task):
         s = cast(ListOpsSettings, settings)
         if s.model == "lstm":
             return Sequence(s.dim)
-        encoder = TwoLSTMs(s.dim) if s.encoder == "lstm" else Counters()
+        encoder = (
+            TwoLSTMs(s.dim)
+            if s.encoder == "lstm"
+            else Counters(s.counters, ternary=s.encoder == "ternary")
+        )
         return LatentTree(
             encoder if s.edges == "learned" else None,
             s.dim,
