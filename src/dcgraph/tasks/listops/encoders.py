@@ -44,9 +44,15 @@ class Counters(nn.Module):
 
     The score is log p_ij. (A bracket's depth is such a counter, +1 for an operator and -1 for ],
     and the parent is the nearest operator one level up; but this has to be found.)
+
+    Args:
+        counters: how many.
+        ternary: whether a token moves a counter by -1, 0 or 1, a :class:`Categorical` choice of its
+            own. Such counters do not drift, however long the input; others are easier to learn.
+        spread: of the initial moves, or of the logits of the choice.
     """
 
-    def __init__(self, counters: int = 4, spread: float = 0.3, ternary: bool = False) -> None:
+    def __init__(self, counters: int = 4, *, ternary: bool = False, spread: float = 0.3) -> None:
         super().__init__()
         self.choice = Categorical() if ternary else None
         shape = (len(TOKENS), counters, 3) if ternary else (len(TOKENS), counters)
@@ -56,17 +62,20 @@ class Counters(nn.Module):
         self.bias = nn.Parameter(torch.zeros(len(TOKENS), len(TOKENS)))
 
     def forward(self, tokens: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length length"]:
-        table = self.moves
-        if self.choice is not None:
-            z = self.choice(self.moves)
-            table = z[..., 2] - z[..., 0]
-        moves = one_hot(tokens, len(TOKENS)) @ table
+        token = one_hot(tokens, len(TOKENS))
+        moves = token @ self.table()
         before = moves.cumsum(1) - moves
         apart = before.unsqueeze(2) - before.unsqueeze(1) - self.distance
-        match = -(apart.square() @ F.softplus(self.sharpness))
-        kinds = one_hot(tokens, len(TOKENS))
-        match = match + kinds @ self.bias @ kinds.mT
+        match = token @ self.bias @ token.mT - apart.square() @ F.softplus(self.sharpness)
         return nearest(match)
+
+    def table(self) -> Float[Tensor, "tokens counters"]:
+        """By how much each token moves each counter."""
+        if self.choice is None:
+            return self.moves
+        down, _, up = self.choice(self.moves).unbind(-1)
+        moves: Tensor = up - down
+        return moves
 
 
 def nearest(match: Float[Tensor, "batch length length"]) -> Float[Tensor, "batch length length"]:

@@ -35,8 +35,10 @@ class ListOpsSettings(Settings):
 
     model: Literal["tree", "lstm"] = shared("tree", "ours; or an LSTM without structure")
     edges: Literal["learned", "given"] = shared("learned", "whether the parse tree is given")
-    encoder: Literal["lstm", "counters", "ternary"] = shared("lstm", "what scores the edges")
-    counters: int = shared(4, "counters")
+    encoder: Literal["lstm", "counters", "ternary"] = shared(
+        "lstm", "what scores the edges: two LSTMs; counters that move freely; or by -1, 0, 1"
+    )
+    counters: int = shared(4, "how many counters")
     parents: Literal["tokens", "operators"] = shared("tokens", "who can be a parent")
     earlier: bool = shared(False, "a parent stands before its child, and the root sends nothing")
     rounds: int = shared(5, "rounds of messages")
@@ -44,6 +46,14 @@ class ListOpsSettings(Settings):
     gate: Literal["call", "example", "vector"] = shared("call", "what shares a draw of the gate")
     dim: int = shared(60, "width of the states")
     dropout: float = shared(0.1, "dropout of the messages")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("rounds", "dim", "counters"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)}, but at least 1 is needed.")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout={self.dropout}, but a share lies in [0, 1).")
 
 
 PAPER = ListOpsSettings(epochs=100, batch=100, moves=10, evaluations=1, lr=5e-4)
