@@ -40,6 +40,18 @@ def lstm(
     gates: Float[Tensor, "length lstms batch four_dim"],
     recurrent: Float[Tensor, "lstms four_dim dim"],
 ) -> Float[Tensor, "length lstms batch dim"]:
+    """:func:`lstm_by_steps`, as one kernel where there is one."""
+    if _has_kernel(gates, recurrent):
+        from ...kernels.lstm import lstm_states
+
+        return lstm_states(gates, recurrent)
+    return lstm_by_steps(gates, recurrent)
+
+
+def lstm_by_steps(
+    gates: Float[Tensor, "length lstms batch four_dim"],
+    recurrent: Float[Tensor, "lstms four_dim dim"],
+) -> Float[Tensor, "length lstms batch dim"]:
     r"""States of LSTMs, given what the inputs add to their gates i, f, g, o:
 
     .. math::
@@ -57,3 +69,20 @@ def lstm(
         hidden = o.sigmoid() * cell.tanh()
         states.append(hidden)
     return torch.stack(states)
+
+
+def _has_kernel(gates: Tensor, recurrent: Tensor) -> bool:
+    return (
+        gates.is_cuda
+        and gates.dtype == recurrent.dtype == torch.float32
+        and _kernel_fits(recurrent.shape[-1], gates.device)
+    )
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _kernel_fits(dim: int, device: torch.device) -> bool:
+    try:
+        from ...kernels.lstm import fits
+    except ImportError:  # no Triton on this machine
+        return False
+    return fits(dim, device)
