@@ -19,8 +19,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-LONGEST = 64
-WIDEST = 64
+from .operators import differentiable
+
 PRECISION = "tf32"
 """Of the products on the GPU: training does not notice TF32, and "ieee" is several times slower."""
 
@@ -257,6 +257,9 @@ class _Messages(torch.autograd.Function):
         return *_messages_backward(gradient, *ctx.saved_tensors, ctx.share), None, None, None
 
 
+_messages.register_autograd(_Messages.backward, setup_context=_Messages.setup_context)
+
+
 def messages(
     receiver: Tensor,
     sender: Tensor,
@@ -279,7 +282,8 @@ def messages(
         dropout: share of the hidden units that are dropped.
     """
     seed = torch.randint(2**62, (1,), device=sender.device)
-    out: Tensor = _Messages.apply(receiver, sender, weight, bias, edges, kinds, seed, dropout)
+    run = differentiable(_Messages, _messages)
+    out: Tensor = run(receiver, sender, weight, bias, edges, kinds, seed, dropout)
     return out
 
 
