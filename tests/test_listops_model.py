@@ -13,7 +13,7 @@ import dcgraph as dc
 from dcgraph.tasks.listops.encoders import Counters, TwoLSTMs, nearest
 from dcgraph.tasks.listops.expressions import CLOSE, OPERATORS, TOKENS, Expression, parse
 from dcgraph.tasks.listops.generator import distinct
-from dcgraph.tasks.listops.messages import messages, messages_by_torch
+from dcgraph.tasks.listops.messages import Routes, kept, messages, messages_by_torch
 from dcgraph.tasks.listops.model import LatentTree, Sequence
 from dcgraph.tasks.listops.sets import law_of
 from dcgraph.tasks.listops.task import PAPER, ListOps, ListOpsSettings, measure, tables_of
@@ -55,9 +55,8 @@ def test_messages_are_the_papers() -> None:
     pairs = torch.cat([of_receiver, x.unsqueeze(1).expand(-1, 9, -1, -1)], -1)
     expected = torch.einsum("bji,bijd->bid", edges, second(first(pairs).relu()).relu())
     receiver = embedding @ first.weight[:, :dim].T + first.bias
-    found = messages_by_torch(
-        receiver, x @ first.weight[:, dim:].T, second.weight, second.bias, edges, tokens
-    )
+    sender, routes = x @ first.weight[:, dim:].T, Routes(edges, tokens, 4)
+    found = messages_by_torch(receiver, sender, second.weight, second.bias, routes)
     torch.testing.assert_close(found, expected)
 
 
@@ -65,7 +64,7 @@ def test_messages_go_to_receivers_alone() -> None:
     torch.manual_seed(0)
     given = (torch.randn(2, 4), torch.randn(1, 3, 4), torch.randn(4, 4), torch.randn(4))
     kinds = torch.tensor([[1, -1, 0]])
-    received = messages(*given, torch.rand(1, 3, 3), kinds)
+    received = messages(*given, Routes(torch.rand(1, 3, 3), kinds, 2))
     assert received[0, 1].eq(0).all() and received[0, 0].ne(0).any()
 
 
@@ -74,13 +73,24 @@ def test_dropout_has_its_mean_and_is_shared_by_a_kind() -> None:
     dim = 5
     # Positive inputs and an identity as W: without ReLUs in the way, dropout keeps the mean.
     given = (torch.rand(2, dim), torch.rand(1, 4, dim), torch.eye(dim), torch.zeros(dim))
-    edges, kinds = torch.ones(1, 4, 4), torch.tensor([[0, 0, 1, 1]])
-    draws = torch.stack([messages(*given, edges, kinds, dropout=0.3) for _ in range(3000)])
-    whole = messages(*given, edges, kinds)
+    routes = Routes(torch.ones(1, 4, 4), torch.tensor([[0, 0, 1, 1]]), 2)
+    draws = torch.stack([messages(*given, routes, dropout=0.3) for _ in range(3000)])
+    whole = messages(*given, routes)
     torch.testing.assert_close(draws.mean(0), whole, rtol=0.05, atol=0.0)
     assert torch.equal(draws[:, 0, 0], draws[:, 0, 1]) and not torch.equal(
         draws[:, 0, 0], draws[:, 0, 2]
     )
+
+
+@pytest.mark.parametrize("dropout", [0.1, 0.5, 0.93])
+def test_units_are_kept_with_their_probability(dropout: float) -> None:
+    torch.manual_seed(0)
+    mask = kept((7, 51, 333), dropout, torch.device("cpu"))
+    assert mask.shape == (7, 51, 333)
+    error = float(mask.double().mean()) - (1 - dropout)
+    assert abs(error) < 4 * (dropout * (1 - dropout) / mask.numel()) ** 0.5
+    together = float((mask[..., 1:] & mask[..., :-1]).double().mean())
+    assert together == pytest.approx((1 - dropout) ** 2, abs=0.01), "and independently"
 
 
 @pytest.mark.parametrize("name", [name for name in VARIANTS if name != "lstm"])

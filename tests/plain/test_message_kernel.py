@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from dcgraph.tasks.listops.messages import messages_by_torch
+from dcgraph.tasks.listops.messages import Routes, messages_by_torch
 
 kernel = pytest.importorskip("dcgraph.kernels.messages", reason="the kernels need Triton")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -32,7 +32,19 @@ def arguments(models: int, batch: int, length: int, kinds: int, dim: int) -> lis
     return [*(t.to(DEVICE).requires_grad_() for t in floats), kind.to(DEVICE)]
 
 
-by_torch = torch.func.vmap(messages_by_torch)
+def by_torch(*given: Tensor, mask: Tensor | None = None) -> Tensor:
+    """The definition, for every model."""
+
+    def one(
+        receiver: Tensor, sender: Tensor, weight: Tensor, bias: Tensor, edges: Tensor,
+        kinds: Tensor, mask: Tensor | None,
+    ) -> Tensor:  # fmt: skip
+        routes = Routes(edges, kinds, len(receiver))
+        return messages_by_torch(receiver, sender, weight, bias, routes, mask)
+
+    in_dims = (*[0] * 6, None if mask is None else 0)
+    out: Tensor = torch.func.vmap(one, in_dims)(*given, mask)
+    return out
 
 
 def relative_error(found: Tensor, expected: Tensor) -> float:
@@ -54,7 +66,8 @@ def test_kernel_equals_its_twin(shape: tuple[int, ...], dropout: float) -> None:
     found = kernel._Messages.apply(*given, seed, dropout)
     models, batch, length, kinds, dim = shape
     factor = kernel.drawn_factors(seed, models, batch, kinds, length, dim, dropout)
-    expected = by_torch(*given, *([factor] if dropout else []))
+    receiver, sender, weight, *others = given
+    expected = by_torch(receiver, sender, weight / (1 - dropout), *others, mask=factor > 0)
     assert relative_error(found, expected) < TOLERANCE
     for one, other in zip(gradients(found, given), gradients(expected, given), strict=True):
         assert relative_error(one, other) < TOLERANCE

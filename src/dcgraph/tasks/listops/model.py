@@ -14,7 +14,7 @@ from ...functional import one_hot
 from ...nodes import Categorical, Discrete
 from ...observe import watch
 from .expressions import OPERATORS, TOKENS, ZERO
-from .messages import messages
+from .messages import Routes, messages
 from .recurrent import TokenLSTM
 
 DIGITS = 10
@@ -97,20 +97,13 @@ class LatentTree(nn.Module):
         edges = self.edges(tokens, lengths, parents)
         # A product, because the gradient of a look-up is slow on GPUs.
         x = watch("embedding", one_hot(tokens, len(TOKENS)) @ self.embedding)
-        kinds = self._kinds(tokens)
+        routes = Routes(edges, self._kinds(tokens), len(self.received))
         receiver = self.of_receiver(self.embedding[self.received])
         dropout = self.dropout if self.training else 0.0
         last = (rounds or self.rounds) - 1
         for k in range(last + 1):
-            x = x + messages(
-                receiver,
-                self.of_sender(x),
-                self.message.weight,
-                self.message.bias,
-                edges,
-                kinds,
-                dropout,
-            )
+            sender, message = self.of_sender(x), self.message
+            x = x + messages(receiver, sender, message.weight, message.bias, routes, dropout)
             if k < last:
                 x = watch(f"round {k + 1}", x)
                 x = self.value(x, codebook=self.embedding[ZERO:])
