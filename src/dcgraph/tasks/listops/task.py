@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from ...training.exhibits import Exhibit
 from ...training.settings import Settings, shared
 from ...training.step import set_decode
 from ...training.task import Batch, Data, Task, fingerprint_of
@@ -100,6 +101,20 @@ class ListOps(Task):
                 numbers |= {f"{name} {what}/{decode}": value for what, value in measured.items()}
         set_decode(model, "argmax")
         return numbers
+
+    def exhibits(self, model: nn.Module, settings: Settings, data: Data) -> tuple[Exhibit, ...]:
+        from . import exhibits
+
+        return exhibits.of_model(model, data)
+
+    def commands(self) -> Mapping[str, Callable[..., str | Iterator[str]]]:
+        from . import commands
+
+        return {
+            "evaluate": commands.evaluate,
+            "predict": commands.predict,
+            "data": commands.data,
+        }
 
 
 def measure(model: nn.Module, data: Data, split: str, rounds: int) -> dict[str, float]:
