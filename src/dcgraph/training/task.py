@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -115,11 +115,11 @@ class Task(ABC):
         """What to show of a trained model on the page of a run: examples, tables it learned."""
         return ()
 
-    def commands(self) -> Mapping[str, Callable[..., str]]:
+    def commands(self) -> Mapping[str, Callable[..., str | Iterator[str]]]:
         """What ``dcgraph evaluate``, ``predict`` and ``data`` do for this task.
 
         Functions by the name of the command; their arguments are its options, and the text they
-        return is printed.
+        return is printed, or each text of an iterator as it comes.
         """
         return {}
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from ...files import write_atomically
 from ..datasets import DataError
 
-TOKENS = ("]", "[MIN", "[MAX", "[MED", *"0123456789")
+TOKENS: tuple[str, ...] = ("]", "[MIN", "[MAX", "[MED", *"0123456789")
 """The vocabulary; a token's number is its place here."""
 CLOSE, MIN, MAX, MED, ZERO = range(5)
 

@@ -17,6 +17,9 @@ DEEPER = {"d8": (8, 50), "d10": (10, 50), "d8-long": (8, 100), "d10-long": (10, 
 """Tests of 2,000 expressions beyond the training data: depth and largest number of tokens."""
 
 CRITICAL_DEPTHS = range(1, 9)
+ROUNDS = 5
+"""Rounds of messages with which a model is measured, unless a set is deeper."""
+
 _DEEPER_SIZE = 2_000
 _CRITICAL_SIZE = 250  # of each depth
 
@@ -29,6 +32,17 @@ def law_of(depth: int, longest: int = 50) -> Law:
     Deeper expressions may have operators at any level down to their depth.
     """
     return Law(depth, levels=max(depth, 5), shortest=10 if depth > 1 else 4, longest=longest)
+
+
+def rounds_for(name: str) -> int:
+    """The rounds that a set asks for: 5, or the depth that its name states, if it is deeper.
+
+    >>> [rounds_for(name) for name in ("test", "d10-long", "critical-d2", "critical-d8", "other")]
+    [5, 10, 5, 8, 5]
+    """
+    stated = {deeper: depth for deeper, (depth, _) in DEEPER.items()}
+    stated |= {f"critical-d{depth}": depth for depth in CRITICAL_DEPTHS}
+    return max(ROUNDS, stated.get(name, 0))
 
 
 def generate(seed: int) -> dict[str, list[Expression]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -10,23 +10,23 @@ from typing import ClassVar, Literal, cast
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from ...training.exhibits import Exhibit
 from ...training.settings import Settings, shared
 from ...training.step import set_decode
 from ...training.task import Batch, Data, Task, fingerprint_of
+from .decoding import Decoder, at_once
 from .encoders import Counters, TwoLSTMs
-from .expressions import Expression
+from .expressions import CLOSE, ZERO, Expression
 from .model import LatentTree, Sequence
-from .sets import DEEPER, DEPTHS, generate, generate_critical
+from .sets import DEEPER, DEPTHS, generate, generate_critical, rounds_for
 from .tensors import tensors_of
 
 _DATA_SEED = 0
 _WIDTHS = (7, 12, 15, 19, 22, 25, 28, 32, 36, 40, 45, 50, 60, 70, 80, 90, 100)
 """Expressions are padded to one of these lengths, so that a population has few shapes."""
-
-_AT_ONCE = 500  # expressions in a read-out
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,44 +112,64 @@ class ListOps(Task):
         for decode in ("argmax", "sample"):
             set_decode(model, decode)
             for name in ("test", *DEEPER, *(s for s in data.splits if s.startswith("critical"))):
-                rounds = int(name.removesuffix("-long").rpartition("d")[2]) if name != "test" else 5
-                measured = measure(model, data, name, max(5, rounds))
+                measured = measure(model, data, name, rounds_for(name))
                 numbers |= {f"{name} {what}/{decode}": value for what, value in measured.items()}
         set_decode(model, "argmax")
         return numbers
 
+    def exhibits(self, model: nn.Module, settings: Settings, data: Data) -> tuple[Exhibit, ...]:
+        from . import exhibits
+
+        return exhibits.of_model(model, data)
+
+    def commands(self) -> Mapping[str, Callable[..., str | Iterator[str]]]:
+        from . import commands
+
+        return {
+            "evaluate": commands.evaluate,
+            "predict": commands.predict,
+            "data": commands.data,
+        }
+
+
+def measure(model: nn.Module, data: Data, split: str, rounds: int) -> dict[str, float]:
+    """Accuracy of answers, precision of edges, accuracy of intermediate values, in [0, 1]."""
+    counted = count(model, data.tables(split), rounds)
+    return {name: right / number for name, (right, number) in counted.items() if number}
+
 
 @torch.no_grad()
-def measure(model: nn.Module, data: Data, split: str, rounds: int) -> dict[str, float]:
-    """Accuracy of answers, precision of edges, accuracy of intermediate values, in [0, 1].
+def count(model: nn.Module, tables: Iterable[Batch], rounds: int) -> dict[str, tuple[int, int]]:
+    """How many are right, and of how many: "task" answers, "edge"s and "inter"mediate values.
 
     Edges count for all tokens but the root and closing brackets; intermediate values for all
-    operators but the root.
+    operators but the root. A model without a tree has answers alone.
     """
-    sums = {"task": [0.0, 0.0], "edge": [0.0, 0.0], "inter": [0.0, 0.0]}
-    for table in data.tables(split):
-        for first in range(0, len(table["label"]), _AT_ONCE):
-            rows = {name: tensor[first : first + _AT_ONCE] for name, tensor in table.items()}
-            for name, (right, count) in _counts(model, rows, rounds).items():
-                sums[name][0] += right
-                sums[name][1] += count
-    return {name: right / count for name, (right, count) in sums.items() if count}
+    decoder = Decoder(model) if isinstance(model, LatentTree) else None
+    sums: dict[str, tuple[int, int]] = {}
+    for table in tables:
+        step = at_once(table["tokens"].shape[1])
+        for first in range(0, len(table["label"]), step):
+            rows = {name: tensor[first : first + step] for name, tensor in table.items()}
+            for name, right in _verdicts(decoder or model, rows, rounds).items():
+                before = sums.get(name, (0, 0))
+                sums[name] = before[0] + int(right.sum()), before[1] + right.numel()
+    return sums
 
 
-def _counts(model: nn.Module, rows: Batch, rounds: int) -> dict[str, tuple[float, float]]:
+def _verdicts(
+    model: Decoder | nn.Module, rows: Batch, rounds: int
+) -> dict[str, Bool[Tensor, " _"]]:
+    """Whether each answer, edge and intermediate value is right."""
     tokens, parents = rows["tokens"].long(), rows["parents"].long()
-    if not isinstance(model, LatentTree):
-        answers = model(tokens, rows["length"], parents).argmax(-1)
-        return {"task": (float((answers == rows["label"]).sum()), float(len(answers)))}
-    edges, values = model.run(tokens, rows["length"], parents, rounds)
-    guessed, answers = edges.argmax(-1), values.argmax(-1)
-    counted = (parents >= 0) & (tokens != 0)
-    inner = (parents >= 0) & (tokens >= 1) & (tokens <= 3)
-    right = answers == rows["values"].long()
+    if not isinstance(model, Decoder):
+        return {"task": model(tokens, rows["length"], parents).argmax(-1) == rows["label"]}
+    decoded = model(tokens, rows["length"], parents, rounds)
+    counted = (parents >= 0) & (tokens != CLOSE)
     return {
-        "task": (float((answers[:, 0] == rows["label"]).sum()), float(len(tokens))),
-        "edge": (float((guessed == parents)[counted].sum()), float(counted.sum())),
-        "inter": (float(right[inner].sum()), float(inner.sum())),
+        "task": decoded.answers == rows["label"],
+        "edge": (decoded.parents == parents)[counted],
+        "inter": (decoded.values[-1] == rows["values"])[counted & (tokens < ZERO)],
     }
 
 
