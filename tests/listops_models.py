@@ -50,7 +50,7 @@ def able_weights(steps: int = 1000) -> dict[str, torch.Tensor]:
     torch.manual_seed(0)
     model = TASK.model(ABLE)
     assert isinstance(model, LatentTree)
-    model.encode = parser()
+    model.edges.encode = parser()
     trained = [p for name, p in model.named_parameters() if not name.startswith("encode.")]
     optimiser = torch.optim.Adam(trained, 5e-3)
     known, become = torch.tensor([CLOSE, *range(ZERO, ZERO + 10)]), torch.tensor([9, *range(10)])

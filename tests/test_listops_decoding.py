@@ -90,12 +90,12 @@ def test_it_decides_as_a_model_that_is_mostly_right() -> None:
 
 def test_draws_have_the_law_of_the_scores() -> None:
     model = random_model(replace(RANDOM, encoder="counters"))
-    assert isinstance(model.encode, Counters)
-    torch.nn.init.normal_(model.encode.bias)
+    assert isinstance(model.edges.encode, Counters)
+    torch.nn.init.normal_(model.edges.encode.bias)
     set_decode(model, "sample")
     tokens = tensors_of([parse("[MAX 1 2 ]")])["tokens"].long()
     with torch.no_grad():
-        law = model.encode(tokens)[0].softmax(-1)
+        law = model.edges.encode(tokens)[0].softmax(-1)
     draws = 20_000
     decoded = Decoder(model)(tokens.expand(draws, -1), torch.full((draws,), 4), None, 1)
     for child in (1, 2, 3):

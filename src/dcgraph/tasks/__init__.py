@@ -21,6 +21,8 @@ TABLES = {
     "addition-ablation": "dcgraph.tasks.addition.tables:ABLATION",
     "addition-chain": "dcgraph.tasks.addition.tables:CHAIN_ABLATION",
     "annealing": "dcgraph.tasks.addition.tables:ANNEALING",
+    "listops": "dcgraph.tasks.listops.tables:LISTOPS",
+    "listops-ablation": "dcgraph.tasks.listops.tables:ABLATION",
 }
 """Where each table is."""
 

@@ -49,13 +49,14 @@ class Decoder:
             raise ValueError("the model is in training mode; call model.eval() first.")
         self._model = model
         self._embedding = model.embedding.detach()
-        receiver = model.of_receiver(model.embedding[model.received])
+        received = model.edges.received
+        receiver = model.of_receiver(model.embedding[received])
         hidden = (receiver.unsqueeze(1) + model.of_sender(model.embedding)).relu()
         self._messages = model.message(hidden).relu().flatten(0, 1)  # [receivers * states, dim]
         self._logits = model.value.logits(model.embedding)  # of a token that received nothing
-        self._first_row = torch.full((len(TOKENS),), -1, device=model.received.device)
-        rows = torch.arange(0, len(self._messages), len(TOKENS), device=model.received.device)
-        self._first_row[model.received] = rows
+        self._first_row = torch.full((len(TOKENS),), -1, device=received.device)
+        rows = torch.arange(0, len(self._messages), len(TOKENS), device=received.device)
+        self._first_row[received] = rows
 
     @torch.no_grad()
     def __call__(

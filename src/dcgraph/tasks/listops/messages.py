@@ -84,7 +84,7 @@ def messages_by_torch(
 ) -> Float[Tensor, "batch length dim"]:
     """The definition of :func:`messages`, with the hidden units to keep, or all."""
     hidden = (receiver.unsqueeze(1) + sender.unsqueeze(1)).relu_()
-    hidden = hidden if mask is None else hidden * mask
+    hidden = hidden if mask is None else torch.where(mask, hidden, 0.0)
     sent = F.linear(hidden, weight, bias).relu_()
     return routes.weights @ sent.flatten(1, 2)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import ClassVar, Literal, cast
@@ -17,10 +17,12 @@ from ...training.exhibits import Exhibit
 from ...training.settings import Settings, shared
 from ...training.step import set_decode
 from ...training.task import Batch, Data, Task, fingerprint_of
+from .baselines import Sequence, StateTree
 from .decoding import Decoder, at_once
+from .edges import Edges
 from .encoders import Counters, TwoLSTMs
 from .expressions import CLOSE, ZERO, Expression
-from .model import LatentTree, Sequence
+from .model import LatentTree
 from .sets import DEEPER, DEPTHS, generate, generate_critical, rounds_for
 from .tensors import tensors_of
 
@@ -33,12 +35,17 @@ _WIDTHS = (7, 12, 15, 19, 22, 25, 28, 32, 36, 40, 45, 50, 60, 70, 80, 90, 100)
 class ListOpsSettings(Settings):
     """Settings of the ListOps task."""
 
-    model: Literal["tree", "lstm"] = shared("tree", "ours; or an LSTM without structure")
+    model: Literal["tree", "states", "lstm"] = shared(
+        "tree", "ours; or the same without digits as states; or an LSTM"
+    )
     edges: Literal["learned", "given"] = shared("learned", "whether the parse tree is given")
     encoder: Literal["lstm", "counters", "ternary"] = shared(
         "lstm", "what scores the edges: two LSTMs; counters that move freely; or by -1, 0, 1"
     )
     counters: int = shared(4, "how many counters")
+    prior: Literal["one_parent", "arborescence", "spanning_tree"] = shared(
+        "one_parent", "a parent for each token; or a tree, with or without direction"
+    )
     parents: Literal["tokens", "operators"] = shared("tokens", "who can be a parent")
     earlier: bool = shared(False, "a parent stands before its child, and the root sends nothing")
     rounds: int = shared(5, "rounds of messages")
@@ -52,17 +59,27 @@ class ListOpsSettings(Settings):
         for name in ("rounds", "dim", "counters"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)}, but at least 1 is needed.")
+        if self.prior != "one_parent" and (self.earlier or self.parents != "tokens"):
+            raise ValueError(
+                f"prior={self.prior!r} has no rule for parents; leave out earlier and parents."
+            )
+        if self.prior == "spanning_tree" and self.model == "tree":
+            raise ValueError("prior='spanning_tree' has no direction; use --model states.")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout={self.dropout}, but a share lies in [0, 1).")
 
 
 PAPER = ListOpsSettings(epochs=100, batch=100, moves=10, evaluations=1, lr=5e-4)
+BEST = replace(
+    PAPER, epochs=40, lr=3e-3, decay=0.4, average=0.998, tau=2.0, gamma=0.01, alpha_step=0.005,
+    encoder="counters", parents="operators", earlier=True, gate="vector", dropout=0.0,
+)  # fmt: skip
 
 
 class ListOps(Task):
     name: ClassVar[str] = "listops"
     settings: ClassVar[type[Settings]] = ListOpsSettings
-    presets: ClassVar[Mapping[str, Settings]] = {"paper": PAPER}
+    presets: ClassVar[Mapping[str, Settings]] = {"paper": PAPER, "best": BEST}
 
     def data(self, settings: Settings, data_dir: Path | None = None) -> Data:
         return _generated(_DATA_SEED)
@@ -71,17 +88,18 @@ class ListOps(Task):
         s = cast(ListOpsSettings, settings)
         if s.model == "lstm":
             return Sequence(s.dim)
-        encoder = (
-            TwoLSTMs(s.dim)
-            if s.encoder == "lstm"
-            else Counters(s.counters, ternary=s.encoder == "ternary")
+        edges = Edges(
+            _encoder(s) if s.edges == "learned" else None,
+            parents=s.parents,
+            earlier=s.earlier,
+            structure=s.prior,
         )
+        if s.model == "states":
+            return StateTree(edges, s.dim, rounds=s.rounds, dropout=s.dropout)
         return LatentTree(
-            encoder if s.edges == "learned" else None,
+            edges,
             s.dim,
             rounds=s.rounds,
-            receivers=s.parents,
-            earlier=s.earlier,
             residual=s.residual,
             gate=s.gate,
             dropout=s.dropout,
@@ -132,6 +150,12 @@ class ListOps(Task):
         }
 
 
+def _encoder(settings: ListOpsSettings) -> nn.Module:
+    if settings.encoder == "lstm":
+        return TwoLSTMs(settings.dim)
+    return Counters(settings.counters, ternary=settings.encoder == "ternary")
+
+
 def measure(model: nn.Module, data: Data, split: str, rounds: int) -> dict[str, float]:
     """Accuracy of answers, precision of edges, accuracy of intermediate values, in [0, 1]."""
     counted = count(model, data.tables(split), rounds)
@@ -143,7 +167,8 @@ def count(model: nn.Module, tables: Iterable[Batch], rounds: int) -> dict[str, t
     """How many are right, and of how many: "task" answers, "edge"s and "inter"mediate values.
 
     Edges count for all tokens but the root and closing brackets; intermediate values for all
-    operators but the root. A model without a tree has answers alone.
+    operators but the root. A model whose states are no digits has no intermediate values, one
+    without a tree has answers alone.
     """
     decoder = Decoder(model) if isinstance(model, LatentTree) else None
     sums: dict[str, tuple[int, int]] = {}
@@ -162,10 +187,14 @@ def _verdicts(
 ) -> dict[str, Bool[Tensor, " _"]]:
     """Whether each answer, edge and intermediate value is right."""
     tokens, parents = rows["tokens"].long(), rows["parents"].long()
+    counted = (parents >= 0) & (tokens != CLOSE)
+    if isinstance(model, StateTree):
+        edges, answers = model.run(tokens, rows["length"], parents, rounds)
+        found = edges.gather(-1, parents.clamp(min=0).unsqueeze(-1)).squeeze(-1) > 0
+        return {"task": answers.argmax(-1) == rows["label"], "edge": found[counted]}
     if not isinstance(model, Decoder):
         return {"task": model(tokens, rows["length"], parents).argmax(-1) == rows["label"]}
     decoded = model(tokens, rows["length"], parents, rounds)
-    counted = (parents >= 0) & (tokens != CLOSE)
     return {
         "task": decoded.answers == rows["label"],
         "edge": (decoded.parents == parents)[counted],
