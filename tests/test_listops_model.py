@@ -282,8 +282,6 @@ def test_every_variant_trains(name: str, small_data: Data) -> None:
     replicas = [replace(settings, seed=seed) for seed in range(2)]
     outcome = train(ListOps(), replicas, small_data)
     assert outcome.stopped_at == [None, None]
-    first, _ = outcome.curve[0].loss
-    assert first is not None and first < 4
     # All weights have moved, the encoder's among them.
     fresh = dict(ListOps().model(settings).named_parameters())
     torch.manual_seed(0)
