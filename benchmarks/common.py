@@ -1,4 +1,4 @@
-"""What the benchmarks share: one record per device, and tables printed from the records alone."""
+"""What the benchmarks share: timing in turns, one record per device, tables from the records."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import argparse
 import json
 import os
 import platform
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,19 @@ from dcgraph.files import write_json
 _RESULTS = Path(__file__).parent / "results"
 
 Record = dict[str, Any]
+
+_WARM_UP = 20  # steps
+_BLOCK = 0.3  # seconds between two looks at the clock
+
+
+@dataclass
+class Contender:
+    """One way of training; ``run`` takes a number of steps, at most an epoch."""
+
+    way: str
+    replicas: int
+    run: Callable[[int], None]
+    setup: float | None = None  # seconds until the first step is done
 
 
 def main(
@@ -65,3 +81,43 @@ def _machine(device: str) -> str:
     if device == "cpu":
         return f"{os.cpu_count()} CPU cores"
     return f"one {torch.cuda.get_device_name().removeprefix('NVIDIA ')}"
+
+
+@contextmanager
+def stopwatch(device: torch.device) -> Iterator[list[float]]:
+    """The seconds that the block took, with all that it queued on the device."""
+    seconds: list[float] = []
+    _wait(device)
+    start = time.perf_counter()
+    yield seconds
+    _wait(device)
+    seconds.append(time.perf_counter() - start)
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def seconds_per_step(
+    contenders: Sequence[Contender], device: torch.device, budget: float, longest_block: int
+) -> list[list[float]]:
+    """For each contender one time per round, in turns so that a busy moment hits all of them.
+
+    A time is that of a block of steps, of _BLOCK seconds or ``longest_block`` steps.
+    """
+    steps = []
+    for contender in contenders:
+        contender.run(_WARM_UP)
+        with stopwatch(device) as seconds:
+            contender.run(_WARM_UP)
+        fitting = round(_BLOCK / seconds[0] * _WARM_UP)
+        steps.append(min(max(fitting, 5), longest_block))
+    times: list[list[float]] = [[] for _ in contenders]
+    stop = time.perf_counter() + budget
+    while time.perf_counter() < stop or len(times[0]) < 5:
+        for contender, count, own in zip(contenders, steps, times, strict=True):
+            with stopwatch(device) as seconds:
+                contender.run(count)
+            own.append(seconds[0] / count)
+    return times

@@ -12,14 +12,11 @@ from __future__ import annotations
 
 import itertools
 import statistics
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
-from common import Record, main, markdown, records
+from common import Contender, Record, main, markdown, records, seconds_per_step, stopwatch
 from torch import Tensor, nn
 
 import dcgraph as dc
@@ -36,9 +33,7 @@ TASK = get_task("addition")
 PAPER = TASK.presets["paper"]
 STEPS_PER_EPOCH = PAIRS // PAPER.batch
 
-_WARM_UP = 20  # steps
-_BLOCK = 0.3  # seconds between two looks at the clock ...
-_LONGEST_BLOCK = STEPS_PER_EPOCH // 8  # ... or less: few blocks begin an epoch, the median has none
+_LONGEST_BLOCK = STEPS_PER_EPOCH // 8  # few blocks begin an epoch, the median has none
 
 
 class Plain(nn.Module):
@@ -63,16 +58,6 @@ class Plain(nn.Module):
         return self.symbol.logits(self.add(torch.cat([first, second], -1)))
 
 
-@dataclass
-class Contender:
-    """One way of training; ``run`` takes a number of steps, at most an epoch."""
-
-    way: str
-    replicas: int
-    run: Callable[[int], None]
-    setup: float | None = None  # seconds until the first step is done
-
-
 def random_data() -> Data:
     """As many images and pairs as MNIST addition has, already in memory as bytes."""
     shared = {
@@ -95,7 +80,7 @@ def plain(data: Data, device: torch.device, *, fused: bool) -> Contender:
     model = Plain().to(device)
     PAPER.dials().attach(model)
     optimizer = torch.optim.Adam(model.parameters(), PAPER.lr, fused=fused or None)
-    images, train = data.shared["images"], data.splits["train"]
+    images, train = data.shared["images"], data.table("train")
     order = torch.randperm(PAIRS, device=device).split(PAPER.batch)
     batches = itertools.cycle(order[:STEPS_PER_EPOCH])
 
@@ -120,14 +105,14 @@ def population(data: Data, device: torch.device, size: int, *, compiled: bool) -
     with stopwatch(device) as setup:
         steps_of_training = PAPER.epochs * STEPS_PER_EPOCH
         stepper = Stepper(TASK, models, replicas, data, steps_of_training, compiled=compiled)
-        stepper.start_epoch(orders)
+        stepper.start_epoch([orders], [0] * STEPS_PER_EPOCH)
         stepper.run(1)
     position = 1
 
     def run(steps: int) -> None:
         nonlocal position
         if position + steps > STEPS_PER_EPOCH:
-            stepper.start_epoch(orders)
+            stepper.start_epoch([orders], [0] * STEPS_PER_EPOCH)
             position = 0
         stepper.run(steps)
         position += steps
@@ -135,43 +120,6 @@ def population(data: Data, device: torch.device, size: int, *, compiled: bool) -
     way = "eager" if device.type == "cpu" else "compiled, captured" if compiled else "captured"
     print(f"population of {size}, {way}: set up in {setup[0]:.1f} s", flush=True)
     return Contender(way, size, run, setup[0])
-
-
-@contextmanager
-def stopwatch(device: torch.device) -> Iterator[list[float]]:
-    """The seconds that the block took, with all that it queued on the device."""
-    seconds: list[float] = []
-    _wait(device)
-    start = time.perf_counter()
-    yield seconds
-    _wait(device)
-    seconds.append(time.perf_counter() - start)
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
-def seconds_per_step(
-    contenders: Sequence[Contender], device: torch.device, budget: float
-) -> list[list[float]]:
-    """For each contender one time per round, in turns so that a busy moment hits all of them."""
-    steps = []
-    for contender in contenders:
-        contender.run(_WARM_UP)
-        with stopwatch(device) as seconds:
-            contender.run(_WARM_UP)
-        fitting = round(_BLOCK / seconds[0] * _WARM_UP)
-        steps.append(min(max(fitting, 5), _LONGEST_BLOCK))
-    times: list[list[float]] = [[] for _ in contenders]
-    stop = time.perf_counter() + budget
-    while time.perf_counter() < stop or len(times[0]) < 5:
-        for contender, count, own in zip(contenders, steps, times, strict=True):
-            with stopwatch(device) as seconds:
-                contender.run(count)
-            own.append(seconds[0] / count)
-    return times
 
 
 def measure(name: str) -> Record:
@@ -188,7 +136,7 @@ def measure(name: str) -> Record:
         for size in REPLICAS[name]
     ]
     contenders = [*plains, *populations]
-    times = seconds_per_step(contenders, device, SECONDS[name])
+    times = seconds_per_step(contenders, device, SECONDS[name], _LONGEST_BLOCK)
     best = min(statistics.median(own) for own in times[: len(plains)])
     rows = [_row(one, own, best) for one, own in zip(contenders, times, strict=True)]
     return {

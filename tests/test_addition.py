@@ -193,11 +193,9 @@ def test_the_addition_table_of_a_network_that_adds() -> None:
 def test_embedded_data_have_separate_images_and_right_sums() -> None:
     data = TASK.data(DEMO)
     labels = data.shared["labels"]
-    images = {
-        split: set(table["images"].flatten().tolist()) for split, table in data.splits.items()
-    }
+    images = {split: set(data.table(split)["images"].flatten().tolist()) for split in data.splits}
     assert not images["train"] & images["test"] and not images["train"] & images["validation"]
-    for table in data.splits.values():
+    for table in map(data.table, data.splits):
         assert torch.equal(labels[table["images"]].sum(-1), table["total"])
         assert int(labels[table["images"]].max()) == 4
     assert data.fingerprint == TASK.data(DEMO).fingerprint
@@ -244,4 +242,4 @@ def test_loss_at_the_start_is_that_of_guessing_wildly() -> None:
 
 
 def _rows() -> dict[str, torch.Tensor]:
-    return {name: table[:64] for name, table in TASK.data(DEMO).splits["train"].items()}
+    return {name: table[:64] for name, table in TASK.data(DEMO).table("train").items()}

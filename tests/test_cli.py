@@ -12,6 +12,7 @@ import subprocess
 import sys
 import termios
 import time
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -19,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from dcgraph import cli, figures
-from dcgraph.tasks import TABLES
+from dcgraph.tasks import TABLES, TASKS
 from dcgraph.tasks.addition.task import BEST
 from dcgraph.training.checkpoint import load
 
@@ -43,7 +44,11 @@ def shown_help(
 
 @pytest.mark.parametrize(
     "command",
-    [[], *([name] for name in cli.COMMANDS), *([name, "addition"] for name in TASK_COMMANDS[1:])],
+    [
+        [],
+        *([name] for name in cli.COMMANDS),
+        *([name, task] for task in TASKS for name in TASK_COMMANDS[1:]),
+    ],
 )
 def test_help_fits_a_screen(
     command: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -70,12 +75,17 @@ def test_help_of_training_names_every_setting_with_its_default(
     assert "(default: runs/addition-best)" in text
 
 
-@pytest.mark.parametrize("command", ["figure", "reproduce"])
+@pytest.mark.parametrize(
+    ("command", "names"), [("figure", figures.FIGURES), ("reproduce", TABLES), ("train", TASKS)]
+)
 def test_help_names_what_there_is(
-    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    command: str,
+    names: Collection[str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     lines = shown_help([command], capsys, monkeypatch, 80)
-    for name in figures.FIGURES if command == "figure" else TABLES:
+    for name in names:
         (line,) = [line for line in lines if line.strip(" │").startswith(f"{name} ")]
         assert len(line.split()) > 3  # it says what it is about
 

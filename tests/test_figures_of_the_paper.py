@@ -254,7 +254,7 @@ def test_example_of_the_shipped_model_is_a_trace_of_it() -> None:
         assert steps[0].probability.flatten().tolist() == pytest.approx(probability, abs=1e-5)
         for reading in shown["images"]:
             assert reading["digit"] == meaning[reading["symbol"]]
-        rows = data.splits["test"]["images"][shown["pair"]]
+        rows = data.table("test")["images"][shown["pair"]]
         assert [reading["label"] for reading in shown["images"]] == data.shared["labels"][
             rows
         ].tolist()
@@ -267,7 +267,7 @@ def test_example_of_the_shipped_model_shows_an_error() -> None:
     assert 0 < numbers["errors"] < 100
     _, wrong = numbers["examples"]
     assert wrong["answer"] != wrong["total"]
-    assert wrong["total"] == data.splits["test"]["total"][wrong["pair"]]
+    assert wrong["total"] == data.table("test")["total"][wrong["pair"]]
 
 
 def test_example_of_the_shipped_model_adds_what_it_reads(tmp_path: Path) -> None:

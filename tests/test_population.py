@@ -22,7 +22,7 @@ def stepper_of(replicas: list[ParitySettings], steps: int = 16) -> tuple[Populat
     population = Population(lambda: TASK.model(replicas[0]), [r.seed for r in replicas], CPU)
     population.set_dials([replica.dials().values() for replica in replicas])
     stepper = Stepper(TASK, population, replicas, TASK.data(replicas[0]), steps)
-    stepper.start_epoch([torch.arange(64)] * len(replicas))
+    stepper.start_epoch([[torch.arange(64)] * len(replicas)], [0] * 8)
     return population, stepper
 
 
@@ -86,7 +86,7 @@ def test_training_a_population_equals_training_alone_without_noise() -> None:
         model = TASK.model(replica)
         dc.Dials(tau=replica.tau, beta=0.0, alpha=1.0).attach(model)
         optimizer = torch.optim.Adam(model.parameters(), replica.lr)
-        train = TASK.data(replica).splits["train"]
+        train = TASK.data(replica).table("train")
         for k in range(8):
             rows = {name: table[8 * k : 8 * k + 8] for name, table in train.items()}
             TASK.loss(model, rows).sum().backward()

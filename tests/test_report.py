@@ -248,8 +248,8 @@ def test_the_exhibits_are_what_the_model_does(tmp_path: Path) -> None:
     assert (len(first.rows), len(first.columns)) == (5, 5) and len(both.rows) == 9
     for shown, images, total in zip(
         examples.rows[:4],
-        data.splits["test"]["images"],
-        data.splits["test"]["total"],
+        data.table("test")["images"],
+        data.table("test")["total"],
         strict=False,
     ):
         assert [part.image is not None for part in shown] == [True, True, False, True, False]

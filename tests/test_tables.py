@@ -18,6 +18,8 @@ from parity import QUICK, Parity
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
+STILL_TO_RUN = ("listops", "listops-ablation")  # nothing in the docs rests on them yet
+RECORDED = [name for name in TABLES if name not in STILL_TO_RUN]
 SMALL = Table(
     name="small",
     task="parity",
@@ -65,7 +67,7 @@ def test_rows_that_two_tables_share_have_the_same_records() -> None:
     assert len(paths[0] & paths[1]) == 24  # three learning rates, eight seeds
 
 
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", RECORDED)
 def test_every_table_has_its_records(name: str) -> None:
     """All seeds of all rows, none left out: what is in the docs can be made again."""
     seeds = {row.name: row.seeds for row in get_table(name).rows}
@@ -89,7 +91,14 @@ def test_the_docs_show_the_rendered_tables(path: Path) -> None:
     assert render["rendered"](path.read_text()) == path.read_text(), "run `make tables`"
 
 
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", STILL_TO_RUN)
+def test_a_table_without_records_can_be_run(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = get_table(name).rows
+    assert cli.main(["reproduce", name, "--results", str(RESULTS), "--dry"]) == 0
+    assert f"{name}: {8 * len(rows)} runs, 0 have a record" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", RECORDED)
 def test_every_table_is_in_the_docs(name: str) -> None:
     assert any(f"<!-- table {name} -->" in p.read_text() for p in (ROOT / "docs").glob("*.md"))
 

@@ -69,6 +69,61 @@ def test_a_loss_that_cannot_be_probed_is_no_reason_to_stop() -> None:
     assert len(outcome.curve) == 4 and not any(look.probes for look in outcome.curve)
 
 
+class Lengths(Parity):
+    """The same task with sequences of two lengths, each in a table of its own."""
+
+    def data(self, settings: Settings, data_dir: Path | None = None) -> Data:
+        whole = super().data(settings, data_dir)
+        splits = {
+            split: [
+                {"bits": whole.table(split)["bits"], "parity": whole.table(split)["parity"]},
+                {
+                    "bits": whole.table(split)["bits"][:10, :2],
+                    "parity": whole.table(split)["bits"][:10, :2].sum(1).long() % 2,
+                },
+            ]
+            for split in whole.splits
+        }
+        return Data(splits, "lengths")
+
+
+def test_batches_have_one_shape_and_every_replica_its_own_order(tmp_path: Path) -> None:
+    task = Lengths()
+    data = task.data(QUICK)
+    assert data.sizes("train") == [64, 10] and data.size("test") == 26
+    seen: list[tuple[int, ...]] = []
+
+    class Watched(Lengths):
+        def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+            if model.training:
+                seen.append(tuple(batch["bits"].shape))
+            return super().loss(model, batch)
+
+    one = train(Watched(), THREE, data)
+    assert one.steps == 2 * (8 + 1), "10 examples give one whole batch of 8"
+    steps = seen[: one.steps + 8]  # and a probe for each evaluation and replica
+    assert steps.count((8, 2)) == 2 and set(steps) >= {(8, 2), (8, 3)}
+    assert same(one, train(task, THREE, data)), "and it repeats"
+
+    def stop(step: int, steps: int) -> None:
+        if step >= 5:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    path = tmp_path / "checkpoint.pt"
+    with pytest.raises(Interrupted):
+        train(task, THREE, data, save_to=path, watch=Watch(progress=stop))
+    assert same(one, train(task, THREE, data, save_to=path, resume=True)), "also when cut off"
+
+
+def test_every_example_comes_once_in_an_epoch() -> None:
+    schedule = loop.schedule_of_epoch([8, 1, 3], epoch=4)
+    assert sorted(schedule) == [0] * 8 + [1] + [2] * 3
+    assert schedule != loop.schedule_of_epoch([8, 1, 3], epoch=5)
+    orders = [loop.order_of_epoch(50, seed=1, epoch=2, table=table) for table in (0, 1)]
+    assert not torch.equal(*orders)
+    assert all(torch.equal(order.sort().values, torch.arange(50)) for order in orders)
+
+
 def test_it_learns() -> None:
     long = replace(QUICK, epochs=30, lr=3e-2, alpha_step=0.05, gamma=0.05, evaluations=1)
     outcome = train(TASK, [replace(long, seed=seed) for seed in range(6)], DATA)
@@ -83,7 +138,7 @@ def test_the_best_weights_are_those_of_the_best_evaluation() -> None:
         values = [look.metrics["accuracy/argmax"][index] or 0.0 for look in outcome.curve]
         assert values[[4, 8, 12, 16].index(outcome.best_step[index])] == max(values)
         assert outcome.score(index, "accuracy") == max(values)
-    held_out = DATA.splits["validation"]
+    held_out = DATA.table("validation")
     model = outcome.model(1)
     right = TASK.metrics(model, held_out)["accuracy"].mean()
     assert float(right) == pytest.approx(outcome.score(1, "accuracy"))

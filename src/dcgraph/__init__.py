@@ -1,6 +1,6 @@
 """dcgraph: networks with discrete steps in a row, made to train."""
 
-from . import estimators
+from . import estimators, structures
 from .checks import debug
 from .dials import Dials
 from .functional import argmax, entropy, gumbel_softmax, one_hot, sample, straight_through
@@ -35,6 +35,7 @@ __all__ = [
     "probe",
     "sample",
     "straight_through",
+    "structures",
     "temp_match",
     "trace",
     "watch",

@@ -113,7 +113,7 @@ def probe(model: nn.Module, closure: Callable[[], Tensor]) -> Report:
     each tensor passed through :func:`dcgraph.watch`. The ``soft-hard gap`` is the mean distance
     between the relaxed row z of the training run and the one-hot row of the hard run, half the sum
     of |differences|: 0 when the discrete model does what the relaxed one does, 1 when it always
-    chooses otherwise.
+    chooses otherwise. Rows that choose nothing do not count.
 
     A gradient is the whole one of that tensor: what else uses it, such as the residual or a second
     node, counts too. Raw data as input have none.
@@ -237,8 +237,10 @@ def _reading(
     used = choices.unique().numel()
     gap = None
     if hard is not None and hard.index is not None and hard.index.shape == z.shape[:-1]:
-        agreed = z.gather(-1, hard.index.clamp(min=0).unsqueeze(-1))
-        gap = 1 - agreed.mean().item()  # half of sum |z - one_hot| is 1 - z[index]
+        agreed = z.gather(-1, hard.index.clamp(min=0).unsqueeze(-1)).squeeze(-1)
+        chosen = hard.index >= 0  # not the root of a tree, which chooses nothing
+        if chosen.any():
+            gap = 1 - agreed[chosen].mean().item()  # half of sum |z - one_hot| is 1 - z[index]
     return Reading(
         name,
         call,

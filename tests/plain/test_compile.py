@@ -149,3 +149,20 @@ def test_population_compiles() -> None:
     mapped = torch.compile(vmap(one, randomness="different"), fullgraph=True)(parameters, buffers)
     for i, model in enumerate(models):
         torch.testing.assert_close(mapped[i], model(a, b))
+
+
+@pytest.mark.parametrize("structure", ["arborescence", "spanning_tree"])
+def test_edges_of_trees_equal_eager_given_the_noise(structure: str) -> None:
+    node = dc.structures.TreeEdges(structure)
+    theta, noise = torch.randn(3, 5, 5, requires_grad=True), dc.gumbel([3, 5, 5])
+    used = torch.arange(5) < torch.tensor([[5], [4], [2]])
+
+    def edges(theta: Tensor) -> Tensor:
+        return node(theta, used=used, noise=noise)  # type: ignore[no-any-return]
+
+    # Traced without making code of it: the steps are unrolled, and code for that takes its time.
+    compiled = torch.compile(edges, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(theta), edges(theta))
+    weights = torch.randn(5, 5)
+    gradients = [torch.autograd.grad((f(theta) * weights).sum(), theta) for f in (compiled, edges)]
+    torch.testing.assert_close(*gradients)

@@ -176,3 +176,32 @@ def test_a_run_on_cuda_can_be_resumed(tmp_path: Path) -> None:
         train(task, [QUICK], task.data(QUICK), device="cuda", save_to=path, watch=Watch(interrupt))
     outcome = train(task, [QUICK], task.data(QUICK), device="cuda", save_to=path, resume=True)
     assert [look.step for look in outcome.curve] == [4, 8, 12, 16]
+
+
+@pytest.mark.parametrize("structure", ["arborescence", "spanning_tree"])
+def test_captured_edges_of_trees_and_their_gradient(structure: str) -> None:
+    torch.manual_seed(0)
+    node = dc.structures.TreeEdges(structure).cuda()
+    theta = torch.randn(4, 7, 7, device="cuda", requires_grad=True)
+    used = torch.arange(7, device="cuda") < torch.tensor([[7], [6], [3], [1]], device="cuda")
+    noise = dc.gumbel([4, 7, 7], device="cuda")
+
+    def step() -> tuple[Tensor, Tensor]:
+        edges = node(theta, used=used, noise=noise)
+        return edges.detach(), torch.autograd.grad(edges.square().sum(), theta)[0]
+
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        step()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = step()
+    with torch.no_grad():
+        theta.copy_(3 * torch.randn(4, 7, 7))
+    graph.replay()
+    torch.testing.assert_close(captured, step())
+    module, on_cpu = dc.structures.STRUCTURES[structure], theta.detach().cpu()
+    assert torch.equal(
+        module.argmax(theta, None, used).cpu(), module.argmax(on_cpu, None, used.cpu())
+    )

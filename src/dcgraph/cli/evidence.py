@@ -44,6 +44,8 @@ def reproduce(
       addition-ablation  ours without parts of the method
       addition-chain     the same for three summands, a chain
       annealing          three ways to set tau and beta, behind three figures
+      listops            ListOps, the paper's table
+      listops-ablation   ListOps without parts of the method
 
     Args:
         name: the table.

@@ -35,6 +35,7 @@ def train(task: Annotated[str, tyro.conf.arg(metavar="TASK")], /) -> None:
 
     TASK is one of
       addition  read two or three digits and add them
+      listops   learn to parse nested expressions and to compute their values
 
     or module:Class, a task of your own.
 
@@ -111,8 +112,9 @@ def of_task(command: str, name: str, arguments: Sequence[str]) -> None:
     if command not in commands:
         has = ", ".join(["train", *commands])
         raise CommandError(f"task {name!r} has no command {command!r}; it has: {has}.", 2)
-    text = parse_options(commands[command], f"dcgraph {command} {name}", arguments)
-    print(text, flush=True)
+    said = parse_options(commands[command], f"dcgraph {command} {name}", arguments)
+    for text in [said] if isinstance(said, str) else said:
+        print(text, flush=True)
 
 
 def choose_device(name: str) -> torch.device:

@@ -81,7 +81,7 @@ def _examples(
     symbols: Tensor, labels: Tensor, meaning: Tensor, data: Data, digits: int, seed: int
 ) -> list[dict[str, Any]]:
     generator = torch.Generator().manual_seed(seed)
-    images = data.shared["images"][data.splits["test"]["images"].unique()]  # as symbols and labels
+    images = data.shared["images"][data.table("test")["images"].unique()]  # as symbols and labels
     examples = []
     for digit in range(digits):
         commonest = symbols[labels == digit].mode().values

@@ -76,7 +76,7 @@ def describe(model: Adder, settings: AdditionSettings, data: Data, seed: int) ->
 
 def _errors(model: Adder, settings: AdditionSettings, data: Data) -> Int[Tensor, " errors"]:
     """The test pairs with a wrong answer."""
-    rows, totals = data.splits["test"]["images"], data.splits["test"]["total"]
+    rows, totals = data.table("test")["images"], data.table("test")["total"]
     parts = [pixels(data.shared["images"][part], settings.images) for part in rows.split(1000)]
     answers = torch.cat([model(images).argmax(-1) for images in parts])
     return (answers != totals).nonzero().flatten()
@@ -89,7 +89,7 @@ def _example(
     meaning: Int[Tensor, " symbols"],
     pair: int,
 ) -> dict[str, Any]:
-    rows = data.splits["test"]["images"][pair]
+    rows = data.table("test")["images"][pair]
     raw, labels = data.shared["images"][rows], data.shared["labels"][rows]
     images = pixels(raw, settings.images).unsqueeze(0)
     with trace(model) as steps:
@@ -112,7 +112,7 @@ def _example(
         "images": readings,
         "probabilities": _rounded(sums),
         "answer": int(sums.argmax()),
-        "total": int(data.splits["test"]["total"][pair]),
+        "total": int(data.table("test")["total"][pair]),
     }
 
 

@@ -1,4 +1,4 @@
-"""Triton kernels for CUDA. Each has a plain torch twin in :mod:`dcgraph.functional`.
+"""Triton kernels for CUDA. Each has a plain torch twin, which its module names.
 
-This package stands below ``functional``, which calls it; it imports nothing of the library.
+This package stands below its callers, the twins' modules; it imports nothing of the library.
 """

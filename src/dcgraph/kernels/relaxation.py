@@ -16,6 +16,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from .operators import differentiable
+
 _FORWARD_TILE, _FORWARD_WARPS = 4096, 8
 _BACKWARD_TILE, _BACKWARD_WARPS = 8192, 16
 _HELD_TILES = tl.constexpr(5)  # 5 x 8192 floats over 512 threads: 80 of 128 registers
@@ -298,7 +300,7 @@ class _Relax(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None, None]:
         z, tau = ctx.saved_tensors
-        return _differentiable(_RelaxBackward, _relax_backward)(gradient, z, tau), *[None] * 4
+        return differentiable(_RelaxBackward, _relax_backward)(gradient, z, tau), *[None] * 4
 
 
 class _RelaxBackward(torch.autograd.Function):
@@ -326,12 +328,6 @@ for _function, _operator in ((_Relax, _relax_forward), (_RelaxBackward, _relax_b
     _operator.register_autograd(_function.backward, setup_context=_function.setup_context)
 
 
-def _differentiable(function: type[torch.autograd.Function], operator: Any) -> Any:
-    """Which of the two to call: torch.func differentiates a Function but no custom operator, and
-    torch.compile traces through an operator but not always through a Function."""
-    return operator if torch.compiler.is_compiling() else function.apply
-
-
 def relax(theta: Tensor, tau: Tensor, beta: Tensor, seed: Tensor) -> Tensor:
     """Relaxed rows of float32 logits [rows, k], with tau and beta [rows] and an int64 seed [1].
 
@@ -339,4 +335,4 @@ def relax(theta: Tensor, tau: Tensor, beta: Tensor, seed: Tensor) -> Tensor:
     ``randomness`` says. There is no derivative in tau and beta and none in forward mode.
     """
     streams = torch.arange(theta.shape[0], device=theta.device)
-    return _differentiable(_Relax, _relax_forward)(theta, tau, beta, seed, streams)
+    return differentiable(_Relax, _relax_forward)(theta, tau, beta, seed, streams)

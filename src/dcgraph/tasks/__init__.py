@@ -8,7 +8,10 @@ from ..checks import closest
 from ..training.tables import Table
 from ..training.task import Task
 
-TASKS = {"addition": "dcgraph.tasks.addition.task:Addition"}
+TASKS = {
+    "addition": "dcgraph.tasks.addition.task:Addition",
+    "listops": "dcgraph.tasks.listops.task:ListOps",
+}
 """Where each task is; a user's own is named the same way, ``module:Class``."""
 
 
@@ -18,6 +21,8 @@ TABLES = {
     "addition-ablation": "dcgraph.tasks.addition.tables:ABLATION",
     "addition-chain": "dcgraph.tasks.addition.tables:CHAIN_ABLATION",
     "annealing": "dcgraph.tasks.addition.tables:ANNEALING",
+    "listops": "dcgraph.tasks.listops.tables:LISTOPS",
+    "listops-ablation": "dcgraph.tasks.listops.tables:ABLATION",
 }
 """Where each table is."""
 

@@ -21,7 +21,7 @@ from ..probing import probe
 from . import checkpoint
 from .population import Population
 from .settings import Settings, steps_per_move
-from .step import Stepper
+from .step import Stepper, batches_per_epoch
 from .task import Data, Task
 
 _LONGEST_RUN = 64  # steps between two looks at the clock and at Ctrl-C
@@ -158,7 +158,8 @@ class _Run:
         self.task, self.replicas, self.watch = task, list(replicas), watch
         self.data = data.to(device)
         first = self.replicas[0]
-        per_epoch = data.size("train") // first.batch
+        self.batches = batches_per_epoch(data, first.batch)
+        per_epoch = sum(self.batches)
         self.steps = first.epochs * per_epoch
         # The noise of a population depends on the seeds of all its replicas.
         torch.manual_seed(_mix([replica.seed for replica in replicas]))
@@ -167,7 +168,8 @@ class _Run:
         if compiled and device.type != "cuda":
             raise ValueError("compiled=True pays on CUDA alone; leave it out on the CPU.")
         if compiled is None:
-            compiled = device.type == "cuda" and self.steps >= _COMPILE_FROM
+            long_enough = self.steps >= _COMPILE_FROM * len(self.batches)
+            compiled = device.type == "cuda" and long_enough
         self.stepper = Stepper(
             task, self.population, replicas, self.data, self.steps, compiled=compiled
         )
@@ -247,9 +249,11 @@ class _Run:
 
     def _start_epoch(self) -> None:
         epoch, inside = divmod(self.so_far.step, self.per_epoch)
-        size = self.data.size("train")
-        orders = [order_of_epoch(size, replica.seed, epoch) for replica in self.replicas]
-        self.stepper.start_epoch(orders, inside)
+        orders = [
+            [order_of_epoch(size, replica.seed, epoch, table) for replica in self.replicas]
+            for table, size in enumerate(self.data.sizes("train"))
+        ]
+        self.stepper.start_epoch(orders, schedule_of_epoch(self.batches, epoch), inside)
 
     def _try_evaluation(self) -> None:
         """Before the first step, so that an evaluation cannot fail after hours of training."""
@@ -304,8 +308,13 @@ class _Run:
         return [self._probe(index) if lives else None for index, lives in enumerate(alive)]
 
     def _probe(self, index: int) -> list[dict[str, Any]]:
-        """What the probe reads of a replica on the first examples of the split."""
-        rows = {name: table[:_PROBED] for name, table in self.data.splits[self.split].items()}
+        """What the probe reads of a replica on the first examples of the split.
+
+        Of a split with several tables, on those of the largest.
+        """
+        tables, sizes = self.data.tables(self.split), self.data.sizes(self.split)
+        largest = tables[sizes.index(max(sizes))]
+        rows = {name: tensor[:_PROBED] for name, tensor in largest.items()}
         batch = self.task.inputs(self.replicas[0], self.data.shared, rows, training=False)
         self.looked_at = model = self.population.replica(index, into=self.looked_at)
         # Summed, as in training: the gradient of an example is that of its own loss.
@@ -380,10 +389,21 @@ class _Run:
             torch.cuda.set_rng_state(content["random_cuda"], self.population.device)
 
 
-def order_of_epoch(size: int, seed: int, epoch: int) -> Tensor:
-    """The order in which a replica sees its examples: a matter of its seed and the epoch alone."""
-    generator = torch.Generator().manual_seed(_mix([seed, epoch]))
+def order_of_epoch(size: int, seed: int, epoch: int, table: int = 0) -> Tensor:
+    """The order in which a replica sees the examples of a table: a matter of seed and epoch."""
+    generator = torch.Generator().manual_seed(_mix([seed, epoch, table][: 3 if table else 2]))
     return torch.randperm(size, generator=generator)
+
+
+def schedule_of_epoch(batches: Sequence[int], epoch: int) -> list[int]:
+    """Which table each batch of an epoch comes from, at random.
+
+    All replicas of all runs have the same schedule, for a population needs batches of one shape.
+    """
+    tables = torch.repeat_interleave(torch.arange(len(batches)), torch.tensor(batches))
+    generator = torch.Generator().manual_seed(epoch)
+    shuffled: list[int] = tables[torch.randperm(len(tables), generator=generator)].tolist()
+    return shuffled
 
 
 def _mix(numbers: Sequence[int]) -> int:

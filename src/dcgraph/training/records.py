@@ -35,10 +35,10 @@ def make_records(task: Task, outcome: Outcome, data: Data) -> list[Record]:
         "steps": outcome.steps,
         "chosen_on": outcome.curve[0].split if outcome.curve else None,
     }
-    on_cpu = data.to("cpu")
+    on_device = data.to(outcome.population.device)
     records = []
     for index, settings in enumerate(outcome.replicas):
-        model = outcome.model(index).cpu()
+        model = outcome.model(index)
         records.append(
             {
                 **common,
@@ -48,7 +48,7 @@ def make_records(task: Task, outcome: Outcome, data: Data) -> list[Record]:
                 "stopped_at": outcome.stopped_at[index],
                 "curve": [_look(evaluation, index) for evaluation in outcome.curve],
                 "test": outcome.test[index],
-                "readout": task.readout(model, settings, on_cpu),
+                "readout": task.readout(model, settings, on_device),
             }
         )
     return records

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -39,31 +40,29 @@ class Stepper:
         self._task, self._population, self._data = task, population, data
         self._settings = replicas[0].structure()
         device, count = population.device, len(replicas)
-        self._train = data.splits["train"]
+        self._tables = data.tables("train")
         self.batch = replicas[0].batch
-        self.steps_per_epoch = data.size("train") // self.batch
-        if self.steps_per_epoch == 0:
-            raise ValueError(
-                f"batch={self.batch} is more than the {data.size('train')} training examples."
-            )
         self._lr = _per_replica([s.lr for s in replicas], device)
         self._flat_steps = _per_replica([s.decay * steps for s in replicas], device)
         self._steps = steps
         self._average_decay = _per_replica([s.average for s in replicas], device)
         self._averages = any(s.average for s in replicas)
         self._moments = moments_like(population.weights)
-        self._order = torch.zeros(
-            count, self.steps_per_epoch, self.batch, dtype=torch.long, device=device
-        )
-        zero = torch.zeros((), dtype=torch.long, device=device)
-        self._step, self._cursor = zero.clone(), zero.clone()
+        batches = batches_per_epoch(data, self.batch)
+        self._orders = [
+            torch.zeros(count, of_table, self.batch, dtype=torch.long, device=device)
+            for of_table in batches
+        ]
+        self._step = torch.zeros((), dtype=torch.long, device=device)
+        self._cursors = torch.zeros(len(batches), dtype=torch.long, device=device)
+        self._schedule: Iterator[int] = iter(())
         self._average = population.weights.clone() if self._averages else population.weights
         self.alive: Bool[Tensor, " replicas"] = torch.ones(count, dtype=torch.bool, device=device)
         self.stopped_at: Int[Tensor, " replicas"] = torch.full((count,), -1, device=device)
         self.loss_sum: Float[Tensor, " replicas"] = torch.zeros(count, device=device)
         self._loss = torch.compile(self._losses, dynamic=False) if compiled else self._losses
         self._apply = torch.compile(self._update, dynamic=False) if compiled else self._update
-        self._graph: torch.cuda.CUDAGraph | None = None
+        self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
 
     def state(self) -> dict[str, Tensor]:
         """Every tensor that training changes; the same tensors, not copies."""
@@ -72,7 +71,7 @@ class Stepper:
             "first_moment": self._moments.first,
             "second_moment": self._moments.second,
             "step": self._step,
-            "cursor": self._cursor,
+            "cursors": self._cursors,
             "alive": self.alive,
             "stopped_at": self.stopped_at,
             "loss_sum": self.loss_sum,
@@ -95,52 +94,69 @@ class Stepper:
             self._average_decay.unsqueeze(-1) > 0, self._average, self._population.weights
         )
 
-    def start_epoch(self, orders: Sequence[Int[Tensor, " examples"]], step: int = 0) -> None:
-        """Set the order of the examples, one permutation per replica, and the position in it."""
-        used = self.steps_per_epoch * self.batch
-        self._order.copy_(torch.stack(list(orders))[:, :used].view(self._order.shape))
-        self._cursor.fill_(step)
+    def start_epoch(
+        self,
+        orders: Sequence[Sequence[Int[Tensor, " _"]]],
+        schedule: Sequence[int],
+        step: int = 0,
+    ) -> None:
+        """Set the order of the examples, and the position in it.
+
+        Args:
+            orders: for each table one permutation of its examples per replica.
+            schedule: which table each batch of the epoch comes from, the same for all replicas.
+            step: how many batches of the epoch are done.
+        """
+        for order, permutations in zip(self._orders, orders, strict=True):
+            used = order.shape[1] * self.batch
+            order.copy_(torch.stack(list(permutations))[:, :used].view(order.shape))
+        done = [schedule[:step].count(table) for table in range(len(self._tables))]
+        self._cursors.copy_(torch.tensor(done))
+        self._schedule = iter(schedule[step:])
 
     def run(self, steps: int) -> None:
         """Train; on CUDA the work is queued, not waited for."""
-        if self._population.device.type != "cuda":
-            for _ in range(steps):
-                self._one_step()
-            return
-        if self._graph is None:
-            self._capture()
-        assert self._graph is not None
-        for _ in range(steps):
-            self._graph.replay()
+        for table in itertools.islice(self._schedule, steps):
+            if self._population.device.type != "cuda":
+                self._one_step(table)
+                continue
+            if table not in self._graphs:
+                self._graphs[table] = self._captured(table)
+            self._graphs[table].replay()
 
-    def _capture(self) -> None:
+    def _captured(self, table: int) -> torch.cuda.CUDAGraph:
+        """The step on a table as a CUDA graph; nothing has changed afterwards."""
         before = {name: tensor.clone() for name, tensor in self.state().items()}
         generator = torch.cuda.get_rng_state(self._population.device)
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             for _ in range(_WARM_UP):
-                self._one_step()
+                self._one_step(table)
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            self._one_step()
-        self._graph = graph
+        # The graphs run one after the other, so they can work in the same memory.
+        pool = next(iter(self._graphs.values())).pool() if self._graphs else None
+        with torch.cuda.graph(graph, pool=pool):
+            self._one_step(table)
         self.load_state(before)
         torch.cuda.set_rng_state(generator, self._population.device)
+        return graph
 
-    def _one_step(self) -> None:
-        index = self._order.index_select(1, self._cursor.view(1)).squeeze(1)
+    def _one_step(self, table: int) -> None:
+        cursor = self._cursors[table : table + 1]
+        index = self._orders[table].index_select(1, cursor).squeeze(1)
         leaf = self._population.weights.detach().requires_grad_()
         with unchecked():
-            loss = self._loss(leaf, index)
+            loss = self._loss(leaf, index, table)
         (gradient,) = torch.autograd.grad(loss.sum(), leaf)
         with torch.no_grad():
+            cursor.add_(1)
             self._apply(loss.detach(), gradient)
 
-    def _losses(self, weights: Tensor, index: Tensor) -> Tensor:
+    def _losses(self, weights: Tensor, index: Tensor, table: int) -> Tensor:
         def summed_loss(model: nn.Module, chosen: Tensor) -> Tensor:
-            rows = {name: table[chosen] for name, table in self._train.items()}
+            rows = {name: tensor[chosen] for name, tensor in self._tables[table].items()}
             batch = self._task.inputs(self._settings, self._data.shared, rows, training=True)
             return self._task.loss(model, batch).sum()
 
@@ -158,7 +174,6 @@ class Stepper:
         remaining = (self._steps - self._step) / (self._steps - self._flat_steps).clamp(min=1)
         lr = self._lr * remaining.clamp(max=1) * self.alive
         self._step.add_(1)
-        self._cursor.add_(1)
         adam_(self._population.weights, gradient, self._moments, lr, self._step)
         if self._averages:  # the first steps count less, so that the start is forgotten
             decay = torch.minimum(self._average_decay, (1 + self._step) / (10 + self._step))
@@ -169,28 +184,38 @@ class Stepper:
         self, weights: Float[Tensor, "replicas parameters"], split: str, decode: Decode
     ) -> dict[str, list[float]]:
         """The metrics of a split, one number per replica."""
-        model, size = self._population.template, self._data.size(split)
-        chunk = _EVALUATED_AT_ONCE.get(self._population.device.type, 4096) // weights.shape[0]
+        model, sizes = self._population.template, self._data.sizes(split)
+        at_once = _EVALUATED_AT_ONCE.get(self._population.device.type, 4096)
+        chunk = max(1, at_once // weights.shape[0])
         sums: dict[str, Tensor] = {}
         model.eval()
         set_decode(model, decode)
         try:
-            for rows in torch.arange(size, device=self._population.device).split(max(1, chunk)):
-                for name, value in self._measure(weights, split, rows).items():
-                    sums[name] = sums.get(name, 0) + value.double().sum(-1)
+            for table, count in zip(self._data.tables(split), sizes, strict=True):
+                for first in range(0, count, chunk):
+                    rows = {name: tensor[first : first + chunk] for name, tensor in table.items()}
+                    for name, value in self._measure(weights, rows).items():
+                        sums[name] = sums.get(name, 0) + value.double().sum(-1)
         finally:  # as models are by default; a replica taken out later is a copy of this one
             model.train()
             set_decode(model, "argmax")
-        return {name: (total / size).tolist() for name, total in sums.items()}
+        return {name: (total / sum(sizes)).tolist() for name, total in sums.items()}
 
-    def _measure(self, weights: Tensor, split: str, chosen: Tensor) -> dict[str, Tensor]:
-        rows = {name: table[chosen] for name, table in self._data.splits[split].items()}
+    def _measure(self, weights: Tensor, rows: Batch) -> dict[str, Tensor]:
         batch = self._task.inputs(self._settings, self._data.shared, rows, training=False)
         with unchecked():
             measured: dict[str, Tensor] = self._population.map(
                 self._task.metrics, weights, batch, in_dims=(None,)
             )
         return measured
+
+
+def batches_per_epoch(data: Data, batch: int) -> list[int]:
+    """How many whole batches each table of the training split gives; what is left over waits."""
+    batches = [size // batch for size in data.sizes("train")]
+    if not any(batches):
+        raise ValueError(f"batch={batch} is more than the {data.size('train')} training examples.")
+    return batches
 
 
 def set_decode(model: nn.Module, decode: Decode) -> None:
@@ -209,7 +234,10 @@ def bytes_per_replica(task: Task, settings: Settings, data: Data) -> int:
         saved += tensor.numel() * tensor.element_size()
         return tensor
 
-    rows = {name: table[: settings.batch].cpu() for name, table in data.splits["train"].items()}
+    largest = max(
+        data.tables("train"), key=lambda table: sum(t[:1].numel() for t in table.values())
+    )
+    rows = {name: tensor[: settings.batch].cpu() for name, tensor in largest.items()}
     shared: Batch = {name: tensor.cpu() for name, tensor in data.shared.items()}
     identity: Callable[[Tensor], Tensor] = lambda tensor: tensor  # noqa: E731
     with torch.random.fork_rng(), torch.autograd.graph.saved_tensors_hooks(count, identity):

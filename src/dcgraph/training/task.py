@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -25,11 +25,12 @@ class Data:
     """The examples of a task; all of it is moved to the device before training.
 
     ``splits`` holds "train", "test" and, unless models are chosen on the test set, "validation".
-    Each is a table: tensors whose first dimension counts the examples. What examples share, such as
-    the images they point to, is in ``shared``.
+    Each is a table: tensors whose first dimension counts the examples. Examples of different
+    shapes, such as sequences of different lengths, are in several tables of a split; a batch comes
+    from one of them. What examples share, such as images they point to, is in ``shared``.
     """
 
-    splits: Mapping[str, Batch]
+    splits: Mapping[str, Batch | Sequence[Batch]]
     fingerprint: str
     shared: Batch = field(default_factory=dict)
 
@@ -37,18 +38,36 @@ class Data:
         for split in ("train", "test"):
             if split not in self.splits:
                 raise ValueError(f"there is no split {split!r}; a task needs it.")
-        for split, table in self.splits.items():
-            sizes = {name: tensor.shape[0] for name, tensor in table.items()}
-            if len(set(sizes.values())) != 1 or 0 in sizes.values():
-                raise ValueError(f"split {split!r} needs as many rows in each tensor: {sizes}.")
+        for split in self.splits:
+            for table in self.tables(split):
+                sizes = {name: tensor.shape[0] for name, tensor in table.items()}
+                if len(set(sizes.values())) != 1 or 0 in sizes.values():
+                    raise ValueError(f"split {split!r} needs as many rows in each tensor: {sizes}.")
+
+    def tables(self, split: str) -> Sequence[Batch]:
+        """The tables of a split, one for each shape."""
+        tables = self.splits[split]
+        return [tables] if isinstance(tables, dict) else tables
+
+    def table(self, split: str) -> Batch:
+        """The table of a split that has only one."""
+        (table,) = self.tables(split)
+        return table
+
+    def sizes(self, split: str) -> list[int]:
+        """How many examples each table of a split has."""
+        return [next(iter(table.values())).shape[0] for table in self.tables(split)]
 
     def size(self, split: str) -> int:
-        return next(iter(self.splits[split].values())).shape[0]
+        return sum(self.sizes(split))
 
     def to(self, device: Any) -> Data:
         splits = {
-            name: {key: tensor.to(device) for key, tensor in table.items()}
-            for name, table in self.splits.items()
+            split: [
+                {key: tensor.to(device) for key, tensor in table.items()}
+                for table in self.tables(split)
+            ]
+            for split in self.splits
         }
         shared = {key: tensor.to(device) for key, tensor in self.shared.items()}
         return Data(splits, self.fingerprint, shared)
@@ -86,18 +105,21 @@ class Task(ABC):
         """What is measured on each example, with the model in eval mode; averages are reported."""
 
     def readout(self, model: nn.Module, settings: Settings, data: Data) -> dict[str, float]:
-        """What a trained model has learned, in numbers; ``model`` is in eval mode, on the CPU."""
+        """What a trained model has learned, in numbers.
+
+        The model is in eval mode; it and the data are where it was trained.
+        """
         return {}
 
     def exhibits(self, model: nn.Module, settings: Settings, data: Data) -> Sequence[Exhibit]:
         """What to show of a trained model on the page of a run: examples, tables it learned."""
         return ()
 
-    def commands(self) -> Mapping[str, Callable[..., str]]:
+    def commands(self) -> Mapping[str, Callable[..., str | Iterator[str]]]:
         """What ``dcgraph evaluate``, ``predict`` and ``data`` do for this task.
 
         Functions by the name of the command; their arguments are its options, and the text they
-        return is printed.
+        return is printed, or each text of an iterator as it comes.
         """
         return {}
 

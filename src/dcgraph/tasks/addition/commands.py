@@ -53,7 +53,7 @@ def evaluate(
     task = Addition()
     network, settings = load(model)
     data = task.data(settings, data_dir)
-    rows = data.splits["test"] if pairs is None else _given(pairs, data, settings)
+    rows = data.table("test") if pairs is None else _given(pairs, data, settings)
     set_decode(network, decode)
     right = 0.0
     for part in torch.arange(len(rows["total"])).split(1000):
@@ -114,12 +114,12 @@ def predict(
     if not 0 <= first < size or count < 1:
         raise DataError(f"examples {first} to {first + count - 1}: there are 0 to {size - 1}.")
     meaning = meaning_of(symbol_use(network, data, "train", settings))
-    rows = data.splits["test"]["images"][first : first + count]
+    rows = data.table("test")["images"][first : first + count]
     raw = data.shared["images"][rows]
     with torch.no_grad():
         answers = network(pixels(raw, settings.images)).argmax(-1)
         symbols = network.read(pixels(raw.flatten(0, 1), settings.images)).view(rows.shape)
-    truths = data.splits["test"]["total"][first : first + count]
+    truths = data.table("test")["total"][first : first + count]
     blocks = []
     for k in range(len(rows)):
         captions = [

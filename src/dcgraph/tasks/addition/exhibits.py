@@ -43,7 +43,7 @@ class _Names:
             return
         use = symbol_use(model, data, "train", settings)
         self.digits, self.symbol_of = meaning_of(use), symbol_of_digit(use)
-        rows = data.splits["train"]["images"][:_COUNTED]
+        rows = data.table("train")["images"][:_COUNTED]
         truths = data.shared["labels"][rows].cumsum(-1)
         _, chosen = _run(model, pixels(data.shared["images"][rows], settings.images))
         self.sums = [
@@ -70,7 +70,7 @@ def _run(model: Adder, images: Tensor) -> tuple[Tensor, list[Tensor]]:
 
 
 def _examples(model: nn.Module, settings: AdditionSettings, data: Data, names: _Names) -> Examples:
-    split = {name: table[:_LOOKED_AT] for name, table in data.splits["test"].items()}
+    split = {name: table[:_LOOKED_AT] for name, table in data.table("test").items()}
     raw = data.shared["images"][split["images"]]
     images, truths = pixels(raw, settings.images), split["total"]
     chosen: list[Tensor] = []

@@ -175,7 +175,7 @@ def labels_of(data: Data, split: str) -> Int[Tensor, " images"]:
 
 def _images_of(data: Data, split: str) -> Tensor:
     """Every image of a split once."""
-    images: Tensor = data.splits[split]["images"].unique()
+    images: Tensor = data.table(split)["images"].unique()
     return images
 
 
@@ -187,7 +187,7 @@ def symbol_use(
     Symbols are learned without digits, so their names are arbitrary; this is how they are read.
     """
     symbols, labels = read_images(model, data, split, settings), labels_of(data, split)
-    use = torch.zeros(settings.numbers, 10, dtype=torch.long)
+    use = torch.zeros(settings.numbers, 10, dtype=torch.long, device=symbols.device)
     return use.index_put_((symbols, labels), torch.ones_like(labels), accumulate=True)
 
 
@@ -217,7 +217,8 @@ def addition_table(
 
     The answer is a number right away, because the last layer is trained on sums.
     """
-    digits = torch.tensor(list(itertools.product(range(settings.digits), repeat=settings.summands)))
+    every = list(itertools.product(range(settings.digits), repeat=settings.summands))
+    digits = torch.tensor(every, device=symbol_of.device)
     return torch.cat([digits, model.compute(symbol_of[digits])[:, -1:]], -1)
 
 

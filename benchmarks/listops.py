@@ -1,0 +1,204 @@
+"""Speed of ListOps training against one model trained the plain way, from one run.
+
+    python benchmarks/listops.py            # measure on the CPU, and on CUDA where there is one
+    python benchmarks/listops.py --table    # the records as a table, as in benchmarks/README.md
+
+The model is the paper's: two LSTMs, five rounds of messages, four discretisations; batches of 100.
+The plain way writes it for one model with torch's own layers: eager, batches of one exact length,
+a message for every pair of tokens. On CUDA batches follow the lengths of the training data; on the
+CPU all have 50 tokens. A run takes about a minute on 2 CPU cores and three on CUDA. It writes
+benchmarks/results/listops-DEVICE.json.
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import torch
+import torch.nn.functional as F
+from common import Contender, Record, main, markdown, records, seconds_per_step, stopwatch
+from torch import Tensor, nn
+
+import dcgraph as dc
+from dcgraph.tasks import get_task
+from dcgraph.training import Batch, Data, Population
+from dcgraph.training.loop import order_of_epoch, schedule_of_epoch
+from dcgraph.training.memory import keep_freed_memory
+from dcgraph.training.step import Stepper, batches_per_epoch
+
+REPLICAS = {"cpu": (1, 4), "cuda": (1, 16, 40)}
+SECONDS = {"cpu": 60, "cuda": 40}  # of timed steps, all contenders together
+DIM, LONG = 60, 50
+
+TASK = get_task("listops")
+PAPER = TASK.presets["paper"]
+
+
+class Plain(nn.Module):
+    """The network as one writes it for one model, with torch's own layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read, self.embed = nn.Embedding(14, DIM), nn.Embedding(14, DIM)
+        self.queries = nn.LSTM(DIM, DIM, batch_first=True)
+        self.keys = nn.LSTM(DIM, DIM, batch_first=True)
+        self.message = nn.Sequential(
+            nn.Linear(2 * DIM, DIM), nn.ReLU(), nn.Dropout(0.1), nn.Linear(DIM, DIM), nn.ReLU()
+        )
+        g = nn.Sequential(nn.Linear(DIM, DIM), nn.ReLU(), nn.Linear(DIM, 10, bias=False))
+        self.edge, self.value = dc.Categorical(), dc.Discrete(DIM, 10, g=g, codebook="given")
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        read = self.read(tokens)
+        scores = self.queries(read)[0] @ self.keys(read)[0].mT
+        not_root = torch.arange(tokens.shape[1], device=tokens.device).unsqueeze(-1) > 0
+        edges = self.edge(scores * not_root)
+        x = embedded = self.embed(tokens)
+        pairs = tokens.shape[0], tokens.shape[1], tokens.shape[1], DIM
+        for k in range(5):
+            both = torch.cat(
+                [embedded.unsqueeze(2).expand(pairs), x.unsqueeze(1).expand(pairs)], -1
+            )
+            x = x + torch.einsum("bji,bijd->bid", edges, self.message(both))
+            if k < 4:
+                x = self.value(x, codebook=self.embed.weight[4:])
+        return self.value.logits(x[:, 0])
+
+
+def plain(batches: Sequence[Batch], device: torch.device) -> Contender:
+    """One model, eager; ``batches`` of one length each, in the order to take them."""
+    model = Plain().to(device)
+    PAPER.dials().attach(model)
+    optimizer = torch.optim.Adam(model.parameters(), PAPER.lr, fused=True)
+    endless = itertools.cycle(batches)
+
+    def run(steps: int) -> None:
+        for batch in itertools.islice(endless, steps):
+            loss = F.cross_entropy(model(batch["tokens"].long()), batch["label"], reduction="sum")
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+    return Contender("plain", 1, run)
+
+
+def exact_batches(data: Data) -> list[Batch]:
+    """Batches of expressions of one length, without padding, shuffled."""
+    batches = []
+    for table in data.tables("train"):
+        for length in table["length"].unique().tolist():
+            rows = (table["length"] == length).nonzero().flatten()
+            for some in rows.split(PAPER.batch):
+                batches.append(
+                    {"tokens": table["tokens"][some, :length], "label": table["label"][some]}
+                )
+    order = torch.randperm(len(batches), generator=torch.Generator().manual_seed(0)).tolist()
+    return [batches[k] for k in order]
+
+
+def population(data: Data, device: torch.device, size: int) -> Contender:
+    """The paper's network ``size`` times as one program: eager on the CPU, captured on CUDA."""
+    replicas = [replace(PAPER, seed=seed) for seed in range(size)]
+    models = Population(lambda: TASK.model(PAPER), range(size), device)
+    models.set_dials([settings.dials().values() for settings in replicas])
+    batches = batches_per_epoch(data, PAPER.batch)
+    orders = [
+        [order_of_epoch(count, replica.seed, 0, table) for replica in replicas]
+        for table, count in enumerate(data.sizes("train"))
+    ]
+    with stopwatch(device) as setup:
+        stepper = Stepper(TASK, models, replicas, data, PAPER.epochs * sum(batches))
+        stepper.start_epoch(orders, list(range(len(batches))))
+        stepper.run(len(batches))  # a step of every length
+    schedule = schedule_of_epoch(batches, 0)
+    position = len(schedule)
+
+    def run(steps: int) -> None:
+        nonlocal position
+        if position + steps > len(schedule):
+            stepper.start_epoch(orders, schedule)
+            position = 0
+        stepper.run(steps)
+        position += steps
+
+    way = "eager" if device.type == "cpu" else "captured"
+    return Contender(way, size, run, setup[0])
+
+
+def of_length(data: Data, length: int) -> Data:
+    """The longest expressions alone, repeated until they fill some batches."""
+    table = data.tables("train")[-1]
+    rows = (table["length"] == length).nonzero().flatten()
+    chosen = rows.repeat(1 + 4 * PAPER.batch // len(rows))
+    tables = {"train": {name: tensor[chosen] for name, tensor in table.items()}}
+    return Data({**tables, "test": tables["train"]}, "long")
+
+
+def peak_memory(data: Data, device: torch.device) -> Record:
+    """Bytes in a training step at the largest length, on CUDA; for a population per replica."""
+    long = of_length(data, LONG).to(device)
+    replicas = 16
+    return {
+        "plain": _peak(lambda: plain(exact_batches(long), device), device),
+        f"population of {replicas}": _peak(lambda: population(long, device, replicas), device)
+        / replicas,
+    }
+
+
+def _peak(make: Callable[[], Contender], device: torch.device) -> float:
+    before = torch.cuda.memory_allocated(device)
+    contender = make()
+    torch.cuda.reset_peak_memory_stats(device)
+    contender.run(3)
+    return torch.cuda.max_memory_allocated(device) - before
+
+
+def measure(name: str) -> Record:
+    keep_freed_memory()
+    torch.manual_seed(0)
+    device, cuda = torch.device(name), name == "cuda"
+    whole = TASK.data(PAPER)
+    data = (whole if cuda else of_length(whole, LONG)).to(device)
+    contenders = [plain(exact_batches(data), device)]
+    contenders += [population(data, device, size) for size in REPLICAS[name]]
+    longest = 200 if cuda else 2
+    times = seconds_per_step(contenders, device, SECONDS[name], longest)
+    best = statistics.median(times[0])
+    rows = []
+    for contender, own in zip(contenders, times, strict=True):
+        low, median, high = (1000 * quarter for quarter in statistics.quantiles(own, n=4))
+        rows.append(
+            {
+                "way": contender.way,
+                "replicas": contender.replicas,
+                "setup_s": contender.setup,
+                "ms_per_step": median,
+                "ms_quartiles": [low, high],
+                "speedup": contender.replicas * 1000 * best / median,
+            }
+        )
+    memory = peak_memory(whole, device) if cuda else None
+    lengths = "as in training" if cuda else str(LONG)
+    return {"batch": PAPER.batch, "lengths": lengths, "rows": rows, "peak_bytes": memory}
+
+
+def table() -> str:
+    """The records as Markdown."""
+    rows = []
+    for record in records("listops"):
+        for row in record["rows"]:
+            setup = "-" if row["setup_s"] is None else f"{row['setup_s']:.1f} s"
+            time_per_step, speedup = f"{row['ms_per_step']:.2f}", f"{row['speedup']:.2f}x"
+            way, count = row["way"], str(row["replicas"])
+            lengths = record["lengths"]
+            rows.append([record["device"], lengths, way, count, setup, time_per_step, speedup])
+    head = ["device", "tokens", "way", "replicas", "set-up", "ms per step"]
+    head.append("replica-steps against plain")
+    return markdown(head, rows)
+
+
+if __name__ == "__main__":
+    main("listops", __doc__.split("\n")[0], measure, table)

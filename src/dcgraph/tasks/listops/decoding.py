@@ -1,0 +1,137 @@
+"""Hard decoding by look-up: what a model computes in eval mode, without computing its messages.
+
+A state is always one of 14 vectors, the embedding of a token at first and that of a digit after
+every round but the last. So the message from a sender to its parent, which depends on the state of
+the one and the token of the other, is a row of a small table. With one parent for each token a
+round is a look-up, a sum over children, and the classifier on the tokens that received something;
+for all others the classifier is a table too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Int64
+from torch import Tensor
+
+from .expressions import TOKENS, ZERO, Expression
+from .model import LatentTree
+
+_AT_ONCE = 500  # expressions
+_PAIRS = 2_000_000  # of tokens: the scores of edges are what takes memory
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """What a model decided about some expressions.
+
+    ``parents``: the position of each token's parent, -1 where a token sends nothing. ``values``:
+    the digit at each token after every round; that of padding has no meaning.
+    """
+
+    parents: Int64[Tensor, "batch length"]
+    values: Int64[Tensor, "rounds batch length"]
+
+    @property
+    def answers(self) -> Int64[Tensor, " batch"]:
+        return self.values[-1, :, 0]
+
+
+class Decoder:
+    """The tables of a model in eval mode; make a new one when its weights have changed."""
+
+    @torch.no_grad()
+    def __init__(self, model: LatentTree) -> None:
+        if model.training:
+            raise ValueError("the model is in training mode; call model.eval() first.")
+        self._model = model
+        self._embedding = model.embedding.detach()
+        received = model.edges.received
+        receiver = model.of_receiver(model.embedding[received])
+        hidden = (receiver.unsqueeze(1) + model.of_sender(model.embedding)).relu()
+        self._messages = model.message(hidden).relu().flatten(0, 1)  # [receivers * states, dim]
+        self._logits = model.value.logits(model.embedding)  # of a token that received nothing
+        self._first_row = torch.full((len(TOKENS),), -1, device=received.device)
+        rows = torch.arange(0, len(self._messages), len(TOKENS), device=received.device)
+        self._first_row[received] = rows
+
+    @torch.no_grad()
+    def __call__(
+        self,
+        tokens: Int64[Tensor, "batch length"],
+        lengths: Int64[Tensor, " batch"],
+        parents: Int64[Tensor, "batch length"] | None = None,
+        rounds: int | None = None,
+    ) -> Decoded:
+        """As ``model.run``: ``parents`` is the tree, for a model that is given it."""
+        edges = self._model.edges(tokens, lengths, parents)
+        chosen = edges.argmax(-1).masked_fill(edges.sum(-1) == 0, -1)
+        return self.follow(tokens, chosen, rounds)
+
+    @torch.no_grad()
+    def follow(
+        self,
+        tokens: Int64[Tensor, "batch length"],
+        parents: Int64[Tensor, "batch length"],
+        rounds: int | None = None,
+    ) -> Decoded:
+        """What the model computes along given edges; -1 for a token that sends nothing."""
+        rounds = self._model.rounds if rounds is None else rounds
+        if rounds < 1:
+            raise ValueError(f"rounds={rounds}, but at least 1 is needed.")
+        batch, length = tokens.shape
+        start = torch.arange(0, batch * length, length, device=tokens.device).unsqueeze(1)
+        first_row = self._first_row[tokens.gather(1, parents.clamp(min=0))]
+        # A parent that cannot receive gets nothing.
+        senders = ((parents >= 0) & (first_row >= 0)).flatten().nonzero().flatten()
+        targets, order = (parents + start).flatten()[senders].sort()
+        senders = senders[order]
+        receivers, children = targets.unique_consecutive(return_counts=True)
+        rows, offsets = first_row.flatten()[senders], children.cumsum(0) - children
+        states = tokens.flatten()
+        values: list[Tensor] = []
+        for _ in range(rounds):
+            logits = self._logits[states]
+            if len(receivers):
+                messages = rows + states[senders]
+                received = F.embedding_bag(messages, self._messages, offsets, mode="sum")
+                x = self._embedding[states[receivers]] + received
+                logits[receivers] = self._model.value.logits(x)
+            if len(values) == rounds - 1:  # the last one is read, not handed on
+                values.append(logits.argmax(-1))
+                break
+            # One call for all, so that a seed gives the draws that the model itself would make.
+            _, index = self._model.value.categorical.decide(logits.view(batch, length, -1))
+            assert index is not None
+            values.append(index.flatten())
+            states = ZERO + values[-1]
+        return Decoded(parents, torch.stack(values).view(rounds, batch, length))
+
+
+def at_once(length: int) -> int:
+    """How many expressions of a length to decode together.
+
+    >>> at_once(20), at_once(100), at_once(10_000)
+    (500, 200, 1)
+    """
+    return max(1, min(_AT_ONCE, _PAIRS // length**2))
+
+
+def groups(expressions: Sequence[Expression]) -> Iterator[list[int]]:
+    """Which expressions to decode together: those of about the same length.
+
+    >>> from .expressions import parse
+    >>> list(groups([parse("[MAX 2 [MIN 4 7 ] ]"), parse("[MED 3 1 ]")]))
+    [[1, 0]]
+    """
+    group: list[int] = []
+    for k in sorted(range(len(expressions)), key=lambda k: len(expressions[k])):
+        if len(group) >= at_once(len(expressions[k])):  # all are padded to the longest
+            yield group
+            group = []
+        group.append(k)
+    if group:
+        yield group
