@@ -17,7 +17,8 @@ from .settings import Settings
 from .task import Batch, Data, Task
 
 _WARM_UP = 3  # steps before a capture, so that libraries have allocated what they need
-_EVALUATED_AT_ONCE = {"cpu": 4096, "cuda": 65536}  # examples times replicas
+_EVALUATED_AT_ONCE = {"cpu": 4096, "cuda": 65536}  # examples times replicas, if memory allows
+_SHARE_OF_MEMORY = 0.25  # of a GPU, for what an evaluation computes on the way
 
 
 class Stepper:
@@ -63,6 +64,13 @@ class Stepper:
         self._loss = torch.compile(self._losses, dynamic=False) if compiled else self._losses
         self._apply = torch.compile(self._update, dynamic=False) if compiled else self._update
         self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
+        self._evaluated_at_once = _EVALUATED_AT_ONCE.get(device.type, 4096) // count
+        if device.type == "cuda":
+            free, _ = torch.cuda.mem_get_info(device)
+            per_example = max(1.0, saved_bytes(task, replicas[0], data) / self.batch)
+            fitting = int(_SHARE_OF_MEMORY * free / (per_example * count))
+            self._evaluated_at_once = min(self._evaluated_at_once, fitting)
+        self._evaluated_at_once = max(1, self._evaluated_at_once)
 
     def state(self) -> dict[str, Tensor]:
         """Every tensor that training changes; the same tensors, not copies."""
@@ -185,8 +193,7 @@ class Stepper:
     ) -> dict[str, list[float]]:
         """The metrics of a split, one number per replica."""
         model, sizes = self._population.template, self._data.sizes(split)
-        at_once = _EVALUATED_AT_ONCE.get(self._population.device.type, 4096)
-        chunk = max(1, at_once // weights.shape[0])
+        chunk = self._evaluated_at_once
         sums: dict[str, Tensor] = {}
         model.eval()
         set_decode(model, decode)
@@ -226,7 +233,13 @@ def set_decode(model: nn.Module, decode: Decode) -> None:
 
 def bytes_per_replica(task: Task, settings: Settings, data: Data) -> int:
     """What one more replica costs in training: weights, their moments and saved activations."""
-    population = Population(lambda: task.model(settings), [0], torch.device("cpu"))
+    weights = Population(lambda: task.model(settings), [0], torch.device("cpu")).weights
+    return 2 * saved_bytes(task, settings, data) + 8 * weights.numel() * weights.element_size()
+
+
+def saved_bytes(task: Task, settings: Settings, data: Data) -> int:
+    """What a model keeps for the backward pass of a batch, of the largest examples."""
+    model = Population(lambda: task.model(settings), [0], torch.device("cpu")).replica(0)
     saved = 0
 
     def count(tensor: Tensor) -> Tensor:
@@ -242,8 +255,8 @@ def bytes_per_replica(task: Task, settings: Settings, data: Data) -> int:
     identity: Callable[[Tensor], Tensor] = lambda tensor: tensor  # noqa: E731
     with torch.random.fork_rng(), torch.autograd.graph.saved_tensors_hooks(count, identity):
         batch = task.inputs(settings, shared, rows, training=True)
-        task.loss(population.replica(0), batch)
-    return 2 * saved + 8 * population.weights.numel() * population.weights.element_size()
+        task.loss(model, batch)
+    return saved
 
 
 def _per_replica(values: Sequence[float], device: torch.device) -> Float[Tensor, " replicas"]:
