@@ -23,6 +23,7 @@ from dcgraph import cli
 from dcgraph.tasks.listops import commands, sets
 from dcgraph.tasks.listops import task as listops
 from dcgraph.tasks.listops.decoding import Decoder
+from dcgraph.tasks.listops.encoders import Counters
 from dcgraph.tasks.listops.expressions import CLOSE, Expression, parse, text_of, tree_of, write
 from dcgraph.tasks.listops.model import LatentTree
 from dcgraph.tasks.listops.page import drawing, heights, write_page
@@ -471,6 +472,12 @@ def test_the_exhibits_are_what_the_model_does(name: str, models: dict[str, Path]
     model, settings = commands.load(models[name])
     assert isinstance(model, LatentTree)
     examples, *grids = TASK.exhibits(model, settings, small_data())
+    if isinstance(model.edges.encode, Counters):
+        counters = grids.pop(0)
+        assert isinstance(counters, Grid)
+        table = [[float(text) for text, _ in row] for row in counters.cells]
+        learned = torch.cat([model.edges.encode.table().T, model.edges.encode.distance[:, None]], 1)
+        assert torch.allclose(torch.tensor(table), learned.detach(), atol=0.051)
     assert isinstance(examples, Examples) and len(grids) == 3
     assert "of 120 test expressions are wrong" in examples.note
     assert len(examples.rows) > 4 and all(row[-1].right is False for row in examples.rows[4:])

@@ -11,6 +11,7 @@ from torch import nn
 from ...training.exhibits import Examples, Exhibit, Grid, Shown
 from ...training.task import Data
 from .decoding import Decoder
+from .encoders import Counters
 from .expressions import CLOSE, OPERATORS, TOKENS, ZERO, Expression, text_of, tree_of
 from .model import LatentTree
 from .reading import Reading, read
@@ -27,7 +28,8 @@ def of_model(model: nn.Module, data: Data) -> tuple[Exhibit, ...]:
     expressions = _expressions(data)
     if isinstance(model, LatentTree):
         decoder = Decoder(model)
-        return (_readings(read(decoder, expressions, ROUNDS)), *_operators(decoder))
+        counters = _counters(model.edges.encode) if isinstance(model.edges.encode, Counters) else ()
+        return (_readings(read(decoder, expressions, ROUNDS)), *counters, *_operators(decoder))
     return (_answers(model, expressions),)
 
 
@@ -104,6 +106,29 @@ def _answers(model: nn.Module, expressions: list[Expression]) -> Examples:
         answer = Shown(caption, f"= {int(found[k])}", right=right[k])
         rows.append((Shown("", text_of(expressions[k])), answer))
     return Examples("Expressions it read", f"{_note(right)} This model has no tree.", tuple(rows))
+
+
+@torch.no_grad()
+def _counters(encoder: Counters) -> tuple[Grid]:
+    """By how much each token moves each counter, and how far apart child and parent should be."""
+    rows = [
+        [f"{move:+.1f}" for move in (*moves, distance)]
+        for moves, distance in zip(
+            encoder.table().T.tolist(), encoder.distance.tolist(), strict=True
+        )
+    ]
+    return (
+        Grid(
+            "The counters it learned",
+            "By how much each token moves each counter, and by how much the counter of a token "
+            "should be ahead of its parent's. Where operators and ] move it by opposite amounts "
+            "and digits do not, a counter is the depth of brackets.",
+            "counter",
+            (*(token.removeprefix("[") for token in TOKENS), "ahead"),
+            tuple(str(k + 1) for k in range(len(rows))),
+            tuple(tuple((text, None) for text in row) for row in rows),
+        ),
+    )
 
 
 def _operators(decoder: Decoder) -> Iterable[Grid]:
