@@ -22,7 +22,6 @@ _RESULTS = Path(__file__).parent / "results"
 
 Record = dict[str, Any]
 
-_WARM_UP = 20  # steps
 _BLOCK = 0.3  # seconds between two looks at the clock
 
 
@@ -100,7 +99,11 @@ def _wait(device: torch.device) -> None:
 
 
 def seconds_per_step(
-    contenders: Sequence[Contender], device: torch.device, budget: float, longest_block: int
+    contenders: Sequence[Contender],
+    device: torch.device,
+    budget: float,
+    longest_block: int,
+    warm_up: int = 20,
 ) -> list[list[float]]:
     """For each contender one time per round, in turns so that a busy moment hits all of them.
 
@@ -108,10 +111,10 @@ def seconds_per_step(
     """
     steps = []
     for contender in contenders:
-        contender.run(_WARM_UP)
+        contender.run(warm_up)
         with stopwatch(device) as seconds:
-            contender.run(_WARM_UP)
-        fitting = round(_BLOCK / seconds[0] * _WARM_UP)
+            contender.run(warm_up)
+        fitting = round(_BLOCK / seconds[0] * warm_up)
         steps.append(min(max(fitting, 5), longest_block))
     times: list[list[float]] = [[] for _ in contenders]
     stop = time.perf_counter() + budget

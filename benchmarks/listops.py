@@ -6,7 +6,7 @@
 The model is the paper's: two LSTMs, five rounds of messages, four discretisations; batches of 100.
 The plain way writes it for one model with torch's own layers: eager, batches of one exact length,
 a message for every pair of tokens. On CUDA batches follow the lengths of the training data; on the
-CPU all have 50 tokens. A run takes about a minute on 2 CPU cores and three on CUDA. It writes
+CPU all have 50 tokens. A run takes about two minutes on 2 CPU cores and three on CUDA. It writes
 benchmarks/results/listops-DEVICE.json.
 """
 
@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 import dcgraph as dc
 from dcgraph.tasks import get_task
+from dcgraph.tasks.listops.tensors import rows_by_length
 from dcgraph.training import Batch, Data, Population
 from dcgraph.training.loop import order_of_epoch, schedule_of_epoch
 from dcgraph.training.memory import keep_freed_memory
@@ -89,8 +90,7 @@ def exact_batches(data: Data) -> list[Batch]:
     """Batches of expressions of one length, without padding, shuffled."""
     batches = []
     for table in data.tables("train"):
-        for length in table["length"].unique().tolist():
-            rows = (table["length"] == length).nonzero().flatten()
+        for length, rows in rows_by_length(table["length"]).items():
             for some in rows.split(PAPER.batch):
                 batches.append(
                     {"tokens": table["tokens"][some, :length], "label": table["label"][some]}
@@ -132,7 +132,8 @@ def of_length(data: Data, length: int) -> Data:
     """The longest expressions alone, repeated until they fill some batches."""
     table = data.tables("train")[-1]
     rows = (table["length"] == length).nonzero().flatten()
-    chosen = rows.repeat(1 + 4 * PAPER.batch // len(rows))
+    batches = 4
+    chosen = rows.repeat(1 + batches * PAPER.batch // len(rows))[: batches * PAPER.batch]
     tables = {"train": {name: tensor[chosen] for name, tensor in table.items()}}
     return Data({**tables, "test": tables["train"]}, "long")
 
@@ -150,8 +151,8 @@ def peak_memory(data: Data, device: torch.device) -> Record:
 
 def _peak(make: Callable[[], Contender], device: torch.device) -> float:
     before = torch.cuda.memory_allocated(device)
-    contender = make()
     torch.cuda.reset_peak_memory_stats(device)
+    contender = make()  # with the capture of a graph, whose replays allocate nothing
     contender.run(3)
     return torch.cuda.max_memory_allocated(device) - before
 
@@ -159,14 +160,15 @@ def _peak(make: Callable[[], Contender], device: torch.device) -> float:
 def measure(name: str) -> Record:
     keep_freed_memory()
     torch.manual_seed(0)
+    torch.set_float32_matmul_precision("high")  # TF32 for all, as our kernel has it
     device, cuda = torch.device(name), name == "cuda"
     whole = TASK.data(PAPER)
     data = (whole if cuda else of_length(whole, LONG)).to(device)
     contenders = [plain(exact_batches(data), device)]
     contenders += [population(data, device, size) for size in REPLICAS[name]]
-    longest = 200 if cuda else 2
-    times = seconds_per_step(contenders, device, SECONDS[name], longest)
-    best = statistics.median(times[0])
+    longest, warm_up = (200, 20) if cuda else (2, 2)
+    times = seconds_per_step(contenders, device, SECONDS[name], longest, warm_up)
+    plain_time = statistics.median(times[0])
     rows = []
     for contender, own in zip(contenders, times, strict=True):
         low, median, high = (1000 * quarter for quarter in statistics.quantiles(own, n=4))
@@ -177,7 +179,7 @@ def measure(name: str) -> Record:
                 "setup_s": contender.setup,
                 "ms_per_step": median,
                 "ms_quartiles": [low, high],
-                "speedup": contender.replicas * 1000 * best / median,
+                "speedup": contender.replicas * 1000 * plain_time / median,
             }
         )
     memory = peak_memory(whole, device) if cuda else None
@@ -197,7 +199,14 @@ def table() -> str:
             rows.append([record["device"], lengths, way, count, setup, time_per_step, speedup])
     head = ["device", "tokens", "way", "replicas", "set-up", "ms per step"]
     head.append("replica-steps against plain")
-    return markdown(head, rows)
+    memory = [
+        f"\nPeak memory of a step at {LONG} tokens, {record['device']}: "
+        + ", ".join(f"{way} {size / 2**20:,.0f} MiB" for way, size in record["peak_bytes"].items())
+        + " a replica."
+        for record in records("listops")
+        if record["peak_bytes"]
+    ]
+    return markdown(head, rows) + "\n".join(["", *memory] if memory else [])
 
 
 if __name__ == "__main__":

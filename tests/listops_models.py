@@ -51,7 +51,7 @@ def able_weights(steps: int = 1000) -> dict[str, torch.Tensor]:
     model = TASK.model(ABLE)
     assert isinstance(model, LatentTree)
     model.edges.encode = parser()
-    trained = [p for name, p in model.named_parameters() if not name.startswith("encode.")]
+    trained = [p for name, p in model.named_parameters() if not name.startswith("edges.encode.")]
     optimiser = torch.optim.Adam(trained, 5e-3)
     known, become = torch.tensor([CLOSE, *range(ZERO, ZERO + 10)]), torch.tensor([9, *range(10)])
     batch = 200

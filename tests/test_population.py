@@ -172,3 +172,10 @@ def test_running_statistics_cannot_be_shared() -> None:
         Population(lambda: nn.BatchNorm1d(3), [0], CPU)
     with pytest.raises(TypeError, match="float32"):
         Population(lambda: nn.Linear(2, 2).double(), [0], CPU)
+
+
+def test_an_epoch_ends() -> None:
+    _, stepper = stepper_of([QUICK], steps=8)
+    stepper.run(6)
+    with pytest.raises(ValueError, match="steps=3, but the epoch has only 2 left"):
+        stepper.run(3)

@@ -15,6 +15,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from dcgraph.nodes import Decode
 from dcgraph.training import Batch, Data, Interrupted, Outcome, Settings, Watch, loop, runs, train
 from dcgraph.training.checkpoint import CheckpointError, load, save
 from dcgraph.training.models import ModelError, load_model, save_model
@@ -115,6 +116,32 @@ def test_batches_have_one_shape_and_every_replica_its_own_order(tmp_path: Path) 
     assert same(one, train(task, THREE, data, save_to=path, resume=True)), "also when cut off"
 
 
+def test_weights_are_chosen_by_the_decoding_that_the_task_names(tmp_path: Path) -> None:
+    class Sampled(Parity):
+        def chosen_by(self, settings: Settings) -> Decode:
+            return "sample"
+
+    outcome = train(Sampled(), THREE, DATA)
+    assert outcome.chosen_by == "accuracy/sample"
+    for index in range(len(THREE)):
+        values = [look.metrics["accuracy/sample"][index] or 0.0 for look in outcome.curve]
+        assert outcome.score(index) == max(values)
+        assert values[[4, 8, 12, 16].index(outcome.best_step[index])] == max(values)
+    assert make_records(Sampled(), outcome, DATA)[0]["chosen_by"] == "accuracy/sample"
+
+
+def test_the_probe_looks_at_long_examples_all_over_their_table() -> None:
+    tables = [
+        {"x": torch.arange(900.0).view(900, 1)},
+        {"x": torch.arange(600.0).view(600, 1).expand(600, 7)},
+        {"x": torch.zeros(20, 50)},
+    ]
+    rows = loop.probed_rows(Data({"train": tables, "test": tables}, "x"), "test")["x"]
+    assert rows.shape == (256, 7) and rows[:, 0].tolist() == list(range(0, 512, 2))
+    few = loop.probed_rows(Data({"train": tables[2:], "test": tables[2:]}, "x"), "test")["x"]
+    assert few.shape == (20, 50)
+
+
 def test_every_example_comes_once_in_an_epoch() -> None:
     schedule = loop.schedule_of_epoch([8, 1, 3], epoch=4)
     assert sorted(schedule) == [0] * 8 + [1] + [2] * 3
@@ -137,11 +164,11 @@ def test_the_best_weights_are_those_of_the_best_evaluation() -> None:
     for index in range(len(THREE)):
         values = [look.metrics["accuracy/argmax"][index] or 0.0 for look in outcome.curve]
         assert values[[4, 8, 12, 16].index(outcome.best_step[index])] == max(values)
-        assert outcome.score(index, "accuracy") == max(values)
+        assert outcome.score(index) == max(values)
     held_out = DATA.table("validation")
     model = outcome.model(1)
     right = TASK.metrics(model, held_out)["accuracy"].mean()
-    assert float(right) == pytest.approx(outcome.score(1, "accuracy"))
+    assert float(right) == pytest.approx(outcome.score(1))
 
 
 @pytest.mark.parametrize("stop", [1, 5, 8, 13])

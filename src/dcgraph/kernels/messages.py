@@ -22,7 +22,7 @@ from torch import Tensor
 from .operators import differentiable
 
 PRECISION = "tf32"
-"""Of the products on the GPU: training does not notice TF32, and "ieee" is several times slower."""
+"""Of the products on the GPU; "ieee" is as exact as torch by default, and slower."""
 
 _PARTS = 100  # of the batch in the backward kernel, each with a sum of its own, added up at the end
 

@@ -111,7 +111,8 @@ def _groups(task: Task, replicas: Sequence[Replica]) -> list[_Group]:
 
 def _score(replica: Replica, task: Task) -> float:
     """What the weights of a replica were chosen by."""
-    looks = (look[f"{task.monitor}/argmax"] for look in replica.record["curve"])
+    name = replica.record.get("chosen_by", f"{task.monitor}/argmax")  # older records lack it
+    looks = (look[name] for look in replica.record["curve"])
     return max((value for value in looks if value is not None), default=-math.inf)
 
 

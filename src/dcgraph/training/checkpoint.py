@@ -10,7 +10,7 @@ import torch
 from ..files import write_atomically
 
 _FORMAT = "dcgraph checkpoint"
-_VERSION = 1
+_VERSION = 2
 
 
 class CheckpointError(Exception):

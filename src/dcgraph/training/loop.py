@@ -22,7 +22,7 @@ from . import checkpoint
 from .population import Population
 from .settings import Settings, steps_per_move
 from .step import Stepper, batches_per_epoch
-from .task import Data, Task
+from .task import Batch, Data, Task
 
 _LONGEST_RUN = 64  # steps between two looks at the clock and at Ctrl-C
 _PROBES = 30  # looks at the chain in a run, at most
@@ -56,10 +56,11 @@ class Outcome:
     test: list[dict[str, float | None]]
     seconds: float
     steps: int
+    chosen_by: str  # the metric by which the best weights are the best
 
-    def score(self, index: int, monitor: str) -> float:
+    def score(self, index: int) -> float:
         """What the best weights of a replica were chosen by; -inf if it was never evaluated."""
-        looks = (look.metrics[f"{monitor}/argmax"][index] for look in self.curve)
+        looks = (look.metrics[self.chosen_by][index] for look in self.curve)
         return max((value for value in looks if value is not None), default=-math.inf)
 
     def model(self, index: int) -> nn.Module:
@@ -178,6 +179,8 @@ class _Run:
         self.split = "validation" if "validation" in data.splits else "test"
         has_nodes = any(True for _ in nodes(self.population.template))
         self.decodes: tuple[Decode, ...] = ("argmax", "sample") if has_nodes else ("argmax",)
+        decode = task.chosen_by(first)
+        self.chosen_by = f"{task.monitor}/{decode if decode in self.decodes else 'argmax'}"
         self.best = _Best(
             self.population.weights.clone(), [-math.inf] * len(seeds), [0] * len(seeds)
         )
@@ -285,7 +288,7 @@ class _Run:
         losses = (self.stepper.loss_sum / max(1, examples)).tolist()
         self.stepper.loss_sum.zero_()
         self.loss_from = step
-        monitored = metrics[f"{self.task.monitor}/argmax"]
+        monitored = metrics[self.chosen_by]
         self.best.update(weights, [float("nan") if m is None else m for m in monitored], step)
         loss = _where(losses, alive)
         probes = self._probes(alive) if step in self.probed else []
@@ -308,13 +311,8 @@ class _Run:
         return [self._probe(index) if lives else None for index, lives in enumerate(alive)]
 
     def _probe(self, index: int) -> list[dict[str, Any]]:
-        """What the probe reads of a replica on the first examples of the split.
-
-        Of a split with several tables, on those of the largest.
-        """
-        tables, sizes = self.data.tables(self.split), self.data.sizes(self.split)
-        largest = tables[sizes.index(max(sizes))]
-        rows = {name: tensor[:_PROBED] for name, tensor in largest.items()}
+        """What the probe reads of a replica on some examples of the split."""
+        rows = probed_rows(self.data, self.split)
         batch = self.task.inputs(self.replicas[0], self.data.shared, rows, training=False)
         self.looked_at = model = self.population.replica(index, into=self.looked_at)
         # Summed, as in training: the gradient of an example is that of its own loss.
@@ -342,6 +340,7 @@ class _Run:
             test=[{name: v[r] for name, v in test.items()} for r in range(len(self.replicas))],
             seconds=self.so_far.seconds,
             steps=self.steps,
+            chosen_by=self.chosen_by,
         )
 
     def save(self, path: Path) -> None:
@@ -387,6 +386,18 @@ class _Run:
         torch.set_rng_state(content["random"])
         if self.population.device.type == "cuda" and "random_cuda" in content:
             torch.cuda.set_rng_state(content["random_cuda"], self.population.device)
+
+
+def probed_rows(data: Data, split: str) -> Batch:
+    """Examples to look at, spread over a table: of several, that of the largest examples.
+
+    (Deep chains are in long sequences. A table with too few examples is passed over.)
+    """
+    tables = data.tables(split)
+    enough = [t for t, size in zip(tables, data.sizes(split), strict=True) if size >= _PROBED]
+    chosen = max(enough or tables, key=lambda table: sum(t[0].numel() for t in table.values()))
+    every = max(1, len(next(iter(chosen.values()))) // _PROBED)
+    return {name: tensor[::every][:_PROBED] for name, tensor in chosen.items()}
 
 
 def order_of_epoch(size: int, seed: int, epoch: int, table: int = 0) -> Tensor:

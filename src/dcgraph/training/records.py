@@ -34,6 +34,7 @@ def make_records(task: Task, outcome: Outcome, data: Data) -> list[Record]:
         "seconds": round(outcome.seconds, 1),
         "steps": outcome.steps,
         "chosen_on": outcome.curve[0].split if outcome.curve else None,
+        "chosen_by": outcome.chosen_by,
     }
     on_device = data.to(outcome.population.device)
     records = []

@@ -70,7 +70,7 @@ def perform(
         for index, record in enumerate(make_records(task, outcome, data)):
             job = job_of[population[index]]
             if job.model is not None:
-                score = outcome.score(index, task.monitor)
+                score = outcome.score(index)
                 save_model(job.model, task, job.settings, outcome.model(index), score)
             write_record(job.record, record)
         yield outcome

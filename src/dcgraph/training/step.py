@@ -123,8 +123,11 @@ class Stepper:
         self._schedule = iter(schedule[step:])
 
     def run(self, steps: int) -> None:
-        """Train; on CUDA the work is queued, not waited for."""
-        for table in itertools.islice(self._schedule, steps):
+        """Train, at most to the end of the epoch; on CUDA the work is queued, not waited for."""
+        tables = list(itertools.islice(self._schedule, steps))
+        if len(tables) < steps:
+            raise ValueError(f"steps={steps}, but the epoch has only {len(tables)} left.")
+        for table in tables:
             if self._population.device.type != "cuda":
                 self._one_step(table)
                 continue
@@ -140,11 +143,13 @@ class Stepper:
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             for _ in range(_WARM_UP):
+                self._cursors.zero_()  # there may be fewer batches left than this
                 self._one_step(table)
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
         # The graphs run one after the other, so they can work in the same memory.
         pool = next(iter(self._graphs.values())).pool() if self._graphs else None
+        self.load_state(before)
         with torch.cuda.graph(graph, pool=pool):
             self._one_step(table)
         self.load_state(before)

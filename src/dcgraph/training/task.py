@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from ..nodes import Decode
 from .exhibits import Exhibit
 from .settings import Settings
 
@@ -110,6 +111,10 @@ class Task(ABC):
         The model is in eval mode; it and the data are where it was trained.
         """
         return {}
+
+    def chosen_by(self, settings: Settings) -> Decode:
+        """How the nodes decode when the best weights are chosen; both ways are measured."""
+        return "argmax"
 
     def exhibits(self, model: nn.Module, settings: Settings, data: Data) -> Sequence[Exhibit]:
         """What to show of a trained model on the page of a run: examples, tables it learned."""

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ...functional import one_hot
 from .edges import Edges
 from .expressions import TOKENS
-from .model import classifier
+from .model import classifier, two_inputs
 from .recurrent import TokenLSTM
 
 
@@ -26,8 +26,7 @@ class StateTree(nn.Module):
         super().__init__()
         self.edges, self.rounds = edges, rounds
         self.embedding = nn.Parameter(torch.randn(len(TOKENS), dim))
-        self.of_receiver = nn.Linear(dim, dim)
-        self.of_sender = nn.Linear(dim, dim, bias=False)
+        self.of_receiver, self.of_sender = two_inputs(dim)
         self.message = nn.Linear(dim, dim)
         self.dropout = dropout
         self.classify = classifier(dim)

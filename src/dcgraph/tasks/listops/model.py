@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import torch
@@ -21,6 +22,15 @@ DIGITS = 10
 def classifier(dim: int) -> nn.Sequential:
     """Pred of the paper: logits of the ten digits from a state."""
     return nn.Sequential(nn.Linear(dim, dim), nn.ReLU(), nn.Linear(dim, DIGITS, bias=False))
+
+
+def two_inputs(dim: int) -> tuple[nn.Linear, nn.Linear]:
+    """One linear layer of two vectors, W [a; b] + c, as two: the first has the bias."""
+    first, second = nn.Linear(dim, dim), nn.Linear(dim, dim, bias=False)
+    bound = 1 / math.sqrt(2 * dim)  # that of a layer of width 2 dim
+    for parameter in (first.weight, first.bias, second.weight):
+        nn.init.uniform_(parameter, -bound, bound)
+    return first, second
 
 
 class LatentTree(nn.Module):
@@ -52,8 +62,7 @@ class LatentTree(nn.Module):
         self.edges = edges
         self.rounds = rounds
         self.embedding = nn.Parameter(torch.randn(len(TOKENS), dim))
-        self.of_receiver = nn.Linear(dim, dim)
-        self.of_sender = nn.Linear(dim, dim, bias=False)
+        self.of_receiver, self.of_sender = two_inputs(dim)
         self.message = nn.Linear(dim, dim)
         self.dropout = dropout
         self.value = Discrete(

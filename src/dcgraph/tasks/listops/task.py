@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from ...nodes import Decode
 from ...training.exhibits import Exhibit
 from ...training.settings import Settings, shared
 from ...training.step import set_decode
@@ -53,12 +54,20 @@ class ListOpsSettings(Settings):
     gate: Literal["call", "example", "vector"] = shared("call", "what shares a draw of the gate")
     dim: int = shared(60, "width of the states")
     dropout: float = shared(0.1, "dropout of the messages")
+    decode: Literal["argmax", "sample"] = shared(
+        "sample", "how the nodes choose where the best weights are chosen"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("rounds", "dim", "counters"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)}, but at least 1 is needed.")
+        if not self.earlier and self.edges == "learned":
+            if self.parents == "operators":
+                raise ValueError("parents='operators' needs earlier; add --earlier.")
+            if self.encoder != "lstm":
+                raise ValueError(f"encoder={self.encoder!r} looks back alone; add --earlier.")
         if self.prior != "one_parent" and (self.earlier or self.parents != "tokens"):
             raise ValueError(
                 f"prior={self.prior!r} has no rule for parents; leave out earlier and parents."
@@ -73,6 +82,7 @@ PAPER = ListOpsSettings(epochs=100, batch=100, moves=10, evaluations=1, lr=5e-4)
 BEST = replace(
     PAPER, epochs=40, lr=3e-3, decay=0.4, average=0.998, tau=2.0, gamma=0.01, alpha_step=0.005,
     encoder="counters", parents="operators", earlier=True, gate="vector", dropout=0.0,
+    decode="argmax",
 )  # fmt: skip
 
 
@@ -123,6 +133,10 @@ class ListOps(Task):
     def _answers(self, model: nn.Module, batch: Batch) -> Float[Tensor, "examples 10"]:
         answers: Tensor = model(batch["tokens"], batch["lengths"], batch["parents"])
         return answers
+
+    def chosen_by(self, settings: Settings) -> Decode:
+        # As the paper's code. Argmax would let the root of its model send to itself.
+        return cast(ListOpsSettings, settings).decode
 
     def readout(self, model: nn.Module, settings: Settings, data: Data) -> dict[str, float]:
         """Task, edges and intermediate values on all test sets, decoded both ways."""
