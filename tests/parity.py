@@ -66,3 +66,21 @@ class Parity(Task):
 
     def metrics(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         return {"accuracy": (model(batch["bits"]).argmax(-1) == batch["parity"]).float()}
+
+
+class Lengths(Parity):
+    """The same task with sequences of two lengths, each in a table of its own."""
+
+    def data(self, settings: Settings, data_dir: Path | None = None) -> Data:
+        whole = super().data(settings, data_dir)
+        splits = {
+            split: [
+                {"bits": whole.table(split)["bits"], "parity": whole.table(split)["parity"]},
+                {
+                    "bits": whole.table(split)["bits"][:10, :2],
+                    "parity": whole.table(split)["bits"][:10, :2].sum(1).long() % 2,
+                },
+            ]
+            for split in whole.splits
+        }
+        return Data(splits, "lengths")

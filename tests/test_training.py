@@ -21,7 +21,7 @@ from dcgraph.training.checkpoint import CheckpointError, load, save
 from dcgraph.training.models import ModelError, load_model, save_model
 from dcgraph.training.records import make_records, read_record, write_record
 from dcgraph.training.runs import Job, finished_record, perform
-from parity import QUICK, Parity, ParitySettings
+from parity import QUICK, Lengths, Parity, ParitySettings
 
 TASK = Parity()
 DATA = TASK.data(QUICK)
@@ -68,24 +68,6 @@ def test_a_loss_that_cannot_be_probed_is_no_reason_to_stop() -> None:
     with pytest.warns(UserWarning, match="will not be probed, .* KeyError: 'turned'"):
         outcome = train(Augmented(), THREE, DATA)
     assert len(outcome.curve) == 4 and not any(look.probes for look in outcome.curve)
-
-
-class Lengths(Parity):
-    """The same task with sequences of two lengths, each in a table of its own."""
-
-    def data(self, settings: Settings, data_dir: Path | None = None) -> Data:
-        whole = super().data(settings, data_dir)
-        splits = {
-            split: [
-                {"bits": whole.table(split)["bits"], "parity": whole.table(split)["parity"]},
-                {
-                    "bits": whole.table(split)["bits"][:10, :2],
-                    "parity": whole.table(split)["bits"][:10, :2].sum(1).long() % 2,
-                },
-            ]
-            for split in whole.splits
-        }
-        return Data(splits, "lengths")
 
 
 def test_batches_have_one_shape_and_every_replica_its_own_order(tmp_path: Path) -> None:
