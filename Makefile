@@ -40,6 +40,7 @@ tables: .venv/ready  ## put the tables of the docs in their places, from the rec
 bench: .venv/ready  ## speed against torch's own and the plain way, as ratios from one run
 	$(BIN)/python benchmarks/relaxation.py
 	$(BIN)/python benchmarks/population.py
+	$(BIN)/python benchmarks/listops.py
 
 clean:  ## remove the virtual environment, caches and figures
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis figures runs
