@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import io
 import json
 import re
@@ -33,7 +32,7 @@ from dcgraph.training.exhibits import Examples, Grid
 from dcgraph.training.models import save_model
 from dcgraph.training.task import Data
 from listops_models import ABLE, RANDOM, TASK, able_model, some_expressions
-from test_report import _MEASURE, Page, browse, in_browser
+from pages import Page, in_browser, measured_in_browser
 
 EXPRESSION = "[MAX 2 9 [MIN 4 7 ] 0 ]"
 Run = Callable[..., str]
@@ -425,14 +424,7 @@ def test_predict_writes_the_page(models: dict[str, Path], tmp_path: Path, run: R
 def test_the_page_fits_phones_and_screens(
     page: Path, tmp_path: Path, width: int, scheme: str
 ) -> None:
-    harness = tmp_path / "harness.html"
-    inside = html.escape(page.read_text(), quote=True)
-    harness.write_text(_MEASURE.replace("WIDTH", str(width)).replace("PAGE", inside))
-    setting = f"--blink-settings=preferredColorScheme={0 if scheme == 'dark' else 1}"
-    seen, console = browse(harness, tmp_path / "profile", setting)
-    match = re.search(r"<body>(\{.*\})</body>", seen, flags=re.DOTALL)
-    assert match, seen[:500]
-    measured = json.loads(match[1])
+    measured, console = measured_in_browser(page, tmp_path, width, scheme)
     assert measured["overflow"] <= 0, "no scrolling sideways"
     assert (measured["paper"] == "rgb(255, 255, 255)") == (scheme == "light")
     assert not console

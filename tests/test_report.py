@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import base64
-import html
 import json
-import os
 import re
-import shutil
 import struct
-import subprocess
 import zlib
 from collections.abc import Callable
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -30,43 +25,8 @@ from dcgraph.training import train
 from dcgraph.training.exhibits import Examples, Grid
 from dcgraph.training.records import make_records
 from dcgraph.training.runs import Job, perform
+from pages import Page, browse, in_browser, measured_in_browser
 from parity import QUICK, Parity
-
-_VOID = {"meta", "link", "img", "br"}
-
-
-class Page(HTMLParser):
-    """Elements with their attributes; an element that is not closed where it should be fails."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.words: list[str] = []
-        self._open: list[str] = []
-        self.feed(text)
-        self.close()
-        assert not self._open, f"left open: {self._open}"
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-        if tag not in _VOID:
-            self._open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self._open.pop() == tag, f"</{tag}> closes something else"
-
-    def handle_data(self, data: str) -> None:
-        self.words.append(data)
-
-    def all(self, tag: str) -> list[dict[str, str | None]]:
-        return [attributes for name, attributes in self.elements if name == tag]
-
-    @property
-    def text(self) -> str:
-        return " ".join(" ".join(self.words).split())
 
 
 def charts_of(page: Page) -> list[dict[str, str | None]]:
@@ -344,49 +304,10 @@ def test_a_map_is_darkest_where_the_value_is_largest() -> None:
     assert cells == {"0.50": 1, "1.00": 1}, "nothing is drawn for next to nothing"
 
 
-CHROMIUM = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), ""
-)
-in_browser = pytest.mark.skipif(
-    not CHROMIUM, reason="no Chromium is installed (Debian: apt-get install chromium)"
-)
-
-
-def browse(path: Path, profile: Path, *options: str) -> tuple[str, list[str]]:
-    """The page as the browser sees it after its scripts ran, and what its console says."""
-    command = [
-        *(CHROMIUM, "--headless", "--disable-gpu", "--disable-quic", "--no-first-run"),
-        *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-        *("--virtual-time-budget=5000", "--enable-logging=stderr", "--v=0"),
-        f"--user-data-dir={profile}",
-        *(["--no-sandbox"] if os.geteuid() == 0 else []),  # which refuses to serve root
-        *options,
-        "--dump-dom",
-        path.as_uri(),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
-
-
 @in_browser
 def test_a_browser_renders_it_without_a_complaint(page: Path, tmp_path: Path) -> None:
     seen, console = browse(page, tmp_path / "profile")
     assert "How to repeat it" in seen and not console
-
-
-_MEASURE = """
-<body><iframe style="width: WIDTHpx; height: 800px" srcdoc="PAGE"></iframe><script>
-const frame = document.querySelector("iframe");
-frame.onload = () => {
-  const page = frame.contentDocument, seen = (tag) => [...page.querySelectorAll(tag)];
-  document.body.innerHTML = JSON.stringify({
-    overflow: page.documentElement.scrollWidth - page.documentElement.clientWidth,
-    charts: seen("svg:not(.key)").map((svg) => svg.getBoundingClientRect().width),
-    images: seen("img").map((image) => image.naturalWidth),
-    paper: getComputedStyle(page.body).backgroundColor,
-  });
-};
-</script>"""
 
 
 @in_browser
@@ -395,14 +316,7 @@ frame.onload = () => {
 def test_it_fits_phones_and_screens_in_light_and_dark(
     page: Path, tmp_path: Path, width: int, scheme: str
 ) -> None:
-    harness = tmp_path / "harness.html"
-    inside = html.escape(page.read_text(), quote=True)
-    harness.write_text(_MEASURE.replace("WIDTH", str(width)).replace("PAGE", inside))
-    setting = f"--blink-settings=preferredColorScheme={0 if scheme == 'dark' else 1}"
-    seen, console = browse(harness, tmp_path / "profile", setting)
-    match = re.search(r"<body>(\{.*\})</body>", seen, flags=re.DOTALL)
-    assert match, seen[:500]
-    measured = json.loads(match[1])
+    measured, console = measured_in_browser(page, tmp_path, width, scheme)
     assert measured["overflow"] <= 0, "no scrolling sideways"
     assert measured["charts"] and min(measured["charts"]) > 250
     assert measured["images"] and set(measured["images"]) == {8}

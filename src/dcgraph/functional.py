@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from . import kernels
 from .checks import (
     Dial,
     check_dial,
@@ -234,17 +235,8 @@ def _has_kernel(
         and theta.shape[-1] >= _KERNEL_CATEGORIES
         and not (isinstance(noise, Tensor) or is_zero(beta) or generator is not None)
         and not any(isinstance(dial, Tensor) and dial.requires_grad for dial in (tau, beta))
-        and _kernels_load()
+        and kernels.available()
     )
-
-
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def _kernels_load() -> bool:
-    try:
-        from .kernels import relaxation  # noqa: F401
-    except ImportError:  # no Triton on this machine
-        return False
-    return True
 
 
 def _relax_by_kernel(theta: Tensor, tau: Dial, beta: Dial, noise: Noise | None) -> Tensor:

@@ -2,3 +2,15 @@
 
 This package stands below its callers, the twins' modules; it imports nothing of the library.
 """
+
+import torch
+
+
+@torch.compiler.assume_constant_result
+def available() -> bool:
+    """Whether the kernels can be imported: there are GPUs without Triton."""
+    try:
+        import triton  # noqa: F401
+    except ImportError:
+        return False
+    return True

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+
+from ... import kernels
 
 _STEPS = 1 << 16  # of the shares that can be dropped
 
@@ -102,13 +104,4 @@ def kept(shape: tuple[int, ...], dropout: float, device: torch.device) -> Bool[T
 
 def _has_kernel(sender: Tensor) -> bool:
     on_gpu = sender.is_cuda and sender.dtype == torch.float32
-    return on_gpu and max(sender.shape[-2:]) <= 64 and _kernels_load()
-
-
-@cache
-def _kernels_load() -> bool:
-    try:
-        from ...kernels import messages  # noqa: F401
-    except ImportError:  # there are GPUs without Triton
-        return False
-    return True
+    return on_gpu and max(sender.shape[-2:]) <= 64 and kernels.available()

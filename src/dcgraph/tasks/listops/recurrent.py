@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from ... import kernels
 from ...functional import one_hot
 
 
@@ -81,8 +82,8 @@ def _has_kernel(gates: Tensor, recurrent: Tensor) -> bool:
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _kernel_fits(dim: int, device: torch.device) -> bool:
-    try:
-        from ...kernels.lstm import fits
-    except ImportError:  # no Triton on this machine
+    if not kernels.available():
         return False
+    from ...kernels.lstm import fits
+
     return fits(dim, device)
