@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+import torch
+
 from ...checks import closest
 from ...training.task import Batch, fingerprint_of
 from ..datasets import DataError
@@ -36,18 +38,27 @@ class PathData:
         return fingerprint_of(self.graph.fingerprint, *self.splits, *queries)
 
     def examinations(
-        self, protocol: Protocol, *splits: str, cache: Path | None = None
+        self,
+        protocol: Protocol,
+        *splits: str,
+        cache: Path | None = None,
+        device: torch.device | str = "cpu",
     ) -> dict[str, Examination]:
         """Splits as they are asked by a protocol; validation and test if none is named.
 
-        What queries reach is found once and kept in the folder ``cache``, or else in that of the
-        user's cache.
+        What queries reach is found once, on the device, and kept in the folder ``cache``, or else
+        in that of the user's cache. The result is on the CPU.
         """
 
         def reach(graph: Adjacency, groups: Sequence[Queries]) -> Reached:
             asked = [tensor for group in groups for tensor in (group.source, group.path)]
             name = f"reached-{fingerprint_of(self.graph.fingerprint, *asked)}"
-            kept = remembered(name, lambda: _tensors_of(reachable(graph, groups)), cache)
+
+            def make() -> Batch:
+                there = [group.to(device) for group in groups]
+                return _tensors_of(reachable(graph.to(device), there).to("cpu"))
+
+            kept = remembered(name, make, cache)
             return _reached_of(kept, len(groups))
 
         chosen = splits or [split for split in self.splits if split != "train"]

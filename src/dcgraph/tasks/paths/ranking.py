@@ -11,7 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from jaxtyping import Bool, Float, Float64, Int, Int64
+import torch
+from jaxtyping import Bool, Float, Float64, Int, Int32
 from torch import Tensor
 
 from ...checks import check_choice
@@ -26,14 +27,14 @@ TIES: dict[str, float] = {"realistic": 0.5, "optimistic": 0.0, "pessimistic": 1.
 class Standing:
     """How each answer stands: competitors with a higher and with the same score, and all."""
 
-    higher: Int64[Tensor, "*queries"]
-    same: Int64[Tensor, "*queries"]
-    competitors: Int64[Tensor, "*queries"]
+    higher: Int32[Tensor, "*queries"]
+    same: Int32[Tensor, "*queries"]
+    competitors: Int32[Tensor, "*queries"]
 
     def ranks(self, ties: Ties = "realistic") -> Float64[Tensor, "*queries"]:
         """From 1, the best.
 
-        >>> Standing(*torch.tensor([[2], [1], [9]])).ranks("realistic")
+        >>> Standing(*torch.tensor([[2], [1], [9]]).int()).ranks("realistic")
         tensor([3.5000], dtype=torch.float64)
         """
         return 1 + self._before(ties)
@@ -41,7 +42,7 @@ class Standing:
     def quantiles(self, ties: Ties = "realistic") -> Float64[Tensor, "*queries"]:
         """The share of competitors behind the answer; 1 is the best. NaN where there are none.
 
-        >>> Standing(*torch.tensor([[2], [1], [10]])).quantiles("pessimistic")
+        >>> Standing(*torch.tensor([[2], [1], [10]]).int()).quantiles("pessimistic")
         tensor([0.7000], dtype=torch.float64)
         """
         return (self.competitors - self._before(ties)) / self.competitors
@@ -62,6 +63,5 @@ def standing(
     all competitors stand before it: a model that has diverged is not rewarded. Works under vmap.
     """
     own = scores.gather(1, target.long().unsqueeze(1))
-    higher = (~(scores <= own) & competitors).sum(1)
-    same = ((scores == own) & competitors).sum(1)
-    return Standing(higher, same, competitors.sum(1))
+    higher, same = ~(scores <= own) & competitors, (scores == own) & competitors
+    return Standing(*(each.sum(1, dtype=torch.int32) for each in (higher, same, competitors)))

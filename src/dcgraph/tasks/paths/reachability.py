@@ -40,32 +40,31 @@ def reachable(graph: Adjacency, groups: Sequence[Queries]) -> Reached:
 
     Targets play no part: a query that leads nowhere has the empty set.
     """
+    if not groups:
+        raise ValueError("there are no queries; pass at least one group.")
     device = graph.steps.device
     alone = torch.arange(graph.entities, device=device)
     sets = ragged_of(torch.ones_like(alone), alone)
     now = [group.source.long() for group in groups]
     finished: dict[int, tuple[Ragged, Tensor]] = {}
-    for hop in range(max((group.hops for group in groups), default=0)):
+    for hop in range(max(group.hops for group in groups)):
         going = [number for number, group in enumerate(groups) if group.hops > hop]
         state = torch.cat([now[number] for number in going])
         relation = torch.cat([groups[number].path[:, hop] for number in going])
         steps, which = (state * graph.relations + relation).unique(return_inverse=True)
-        sets, names = _merged(_stepped(graph, sets, steps))
+        sets, names = _merged(_stepped(graph, sets, steps), graph.entities)
         reached = names[which].split([len(groups[number]) for number in going])
         for number, numbers in zip(going, reached, strict=True):
             now[number] = numbers
             if groups[number].hops == hop + 1:
                 used, places = numbers.unique(return_inverse=True)
                 finished[number] = (sets.take(used), places)
-    return _together(finished, len(groups))
+    return _together([finished[number] for number in range(len(groups))], graph.entities)
 
 
-def _together(finished: dict[int, tuple[Ragged, Tensor]], groups: int) -> Reached:
+def _together(kept: Sequence[tuple[Ragged, Tensor]], entities: int) -> Reached:
     """One numbering for the sets of all groups."""
-    kept = [finished[number] for number in range(groups)]
-    if not kept:
-        raise ValueError("there are no queries; pass at least one group.")
-    sets, names = _merged(stacked([own for own, _ in kept]))
+    sets, names = _merged(stacked([own for own, _ in kept]), entities)
     parts = names.split([len(own) for own, _ in kept])
     of = [part[places].int() for part, (_, places) in zip(parts, kept, strict=True)]
     return Reached(sets, of)
@@ -108,15 +107,16 @@ def _distinct(
     return ragged_of(torch.bincount(place // entities, minlength=rows), place % entities)
 
 
-def _merged(sets: Ragged) -> tuple[Ragged, Int64[Tensor, " sets"]]:
+def _merged(sets: Ragged, entities: int) -> tuple[Ragged, Int64[Tensor, " sets"]]:
     """Different sets, and the number of each given one among them.
 
     Sets are told apart by a sum of 64 random bits for each member: that two of a million different
     ones have the same sum has a probability below 1e-7.
     """
     row = sets.row_numbers()
+    bits = mixed(torch.arange(entities, device=row.device))
     total = torch.zeros(len(sets), dtype=torch.int64, device=row.device)
-    total.index_add_(0, row, mixed(sets.values.long()))
+    total.index_add_(0, row, bits[sets.values])
     sums, names = total.unique(return_inverse=True)
     example = torch.zeros_like(sums)
     example[names] = torch.arange(len(sets), device=row.device)  # any of the equal ones
