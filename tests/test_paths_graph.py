@@ -31,6 +31,7 @@ LISTS = st.lists(st.lists(st.integers(0, 9), max_size=4), min_size=1, max_size=6
 
 
 @given(LISTS, st.data())
+@settings(max_examples=50)
 def test_ragged_rows_are_lists(rows: list[list[int]], data: st.DataObject) -> None:
     sizes = torch.tensor([len(row) for row in rows])
     ragged = ragged_of(sizes, torch.tensor([x for row in rows for x in row], dtype=torch.int32))
@@ -40,6 +41,7 @@ def test_ragged_rows_are_lists(rows: list[list[int]], data: st.DataObject) -> No
     chosen = data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=8))
     some = torch.tensor(chosen, dtype=torch.int64)
     assert ragged.take(some).lists() == [rows[k] for k in chosen]
+    assert ragged.contain(some, some + 1).tolist() == [k + 1 in rows[k] for k in chosen]
     assert ragged.mask(some, 10).tolist() == [[x in rows[k] for x in range(10)] for k in chosen]
 
 
@@ -55,7 +57,7 @@ def test_portions_are_whole_and_within_the_limit(sizes: list[int], limit: int) -
 
 
 @given(graphs())
-@settings(max_examples=40)
+@settings(max_examples=25)
 def test_steps_and_ranges(plain: Plain) -> None:
 
     whole = graph_of(*plain)
@@ -76,7 +78,7 @@ def test_a_graph_needs_triples() -> None:
 
 
 @given(graphs(), st.data())
-@settings(max_examples=25)
+@settings(max_examples=15)
 def test_reached_sets(plain: Plain, data: st.DataObject) -> None:
 
     rows = [data.draw(queries_on(plain, hops)) for hops in (2, 1, 4)]

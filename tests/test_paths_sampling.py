@@ -75,7 +75,7 @@ def test_the_first_new_ones_are_taken_in_their_order() -> None:
 
 
 @given(graphs(), st.integers(0, 10))
-@settings(max_examples=20)
+@settings(max_examples=12)
 def test_any_graph_is_sampled_or_refused(plain: Plain, seed: int) -> None:
     graph = graph_of(*plain)
     try:

@@ -25,7 +25,7 @@ from ...checks import check_choice
 from ...training.task import Batch
 from .adjacency import Adjacency
 from .queries import Queries, turned
-from .ragged import Ragged
+from .ragged import Ragged, portions
 from .ranking import Standing, Ties
 from .reachability import Reached, reachable
 
@@ -36,6 +36,8 @@ METRICS: dict[str, tuple[str, ...]] = {
     "all": ("MRR", "H@1", "H@3", "H@10"),
 }
 """What is measured by each protocol."""
+
+_AT_ONCE = 1 << 22  # members of sets that are looked at together
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,8 +102,18 @@ def examine(
 
 
 def _with_competitors(table: Batch, ranges: Ragged, sets: Ragged) -> Batch:
-    """The rows that have any; what a path reaches is in the range of its last relation."""
-    left = ranges.sizes[table["path"][:, -1].long()] - sets.sizes[table["right"].long()]
+    """The rows that have any.
+
+    What a path reaches is in the range of its last relation, so sizes tell how many of the range
+    are left. A single one may be the target itself, if that is in the range and yet not reached.
+    """
+    last, right, target = table["path"][:, -1].long(), table["right"].long(), table["target"]
+    left = ranges.sizes[last] - sets.sizes[right]
+    single = (left == 1).nonzero().flatten()
+    for some in portions(ranges.sizes[last[single]], _AT_ONCE):
+        rows = single[some]
+        reached = sets.contain(right[rows], target[rows])
+        left[rows] = (reached | ~ranges.contain(last[rows], target[rows])).long()
     kept = (left > 0).nonzero().flatten()
     return {name: tensor[kept] for name, tensor in table.items()}
 

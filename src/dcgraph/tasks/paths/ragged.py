@@ -59,6 +59,20 @@ class Ragged:
         table[found.row_numbers(), found.values.long()] = True
         return table[which]
 
+    def contain(
+        self, rows: Int[Tensor, " some"], values: Int[Tensor, " some"]
+    ) -> Bool[Tensor, " some"]:
+        """Whether each of some rows contains the value given for it.
+
+        >>> rows = ragged_of(torch.tensor([2, 1]), torch.tensor([7, 8, 9]))
+        >>> rows.contain(torch.tensor([0, 1]), torch.tensor([8, 8]))
+        tensor([ True, False])
+        """
+        found = self.take(rows)
+        number = found.row_numbers()
+        hits = torch.zeros(len(found), dtype=torch.int64, device=number.device)
+        return hits.index_add_(0, number, (found.values == values[number]).long()) > 0
+
     def row_numbers(self) -> Int64[Tensor, " values"]:
         """The row of each value."""
         numbers = torch.arange(len(self), device=self.offsets.device)
