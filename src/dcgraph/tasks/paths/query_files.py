@@ -31,7 +31,7 @@ def read_queries(path: Path, graph: KnowledgeGraph) -> list[Queries]:
 
 def _from_text(path: Path, graph: KnowledgeGraph) -> list[Queries]:
     lines = read_lines(path, "path queries")
-    sources, texts, targets = columns_of(path, lines, ("source", "relations", "target"))
+    sources, texts, targets = columns_of(path, lines, ("source", "path", "target"))
     entity_of = numbering(graph.entities, {*sources, *targets})
     kinds = {text: number for number, text in enumerate(dict.fromkeys(texts))}
     relation_of = _relation_numbers(graph, {name for text in kinds for name in text.split(",")})
