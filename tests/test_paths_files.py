@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from dcgraph.cli.parsing import parse_options
 from dcgraph.tasks.datasets import DataError, locate
 from dcgraph.tasks.paths import data as path_data
 from dcgraph.tasks.paths import sources
@@ -426,6 +427,9 @@ def test_the_command_writes_what_can_be_loaded(tmp_path: Path) -> None:
     said = data_command(graph=str(source), out=out, seed=3)
     assert load(str(out)).fingerprint == load(str(source), seed=3).fingerprint
     assert "paths/test.txt.gz: 150 lines" in said and said.endswith(f"path queries, in {out}.")
+    options = ["--graph", str(source), "--out", str(tmp_path / "b"), "--seed", "3"]
+    again = parse_options(data_command, "dcgraph data paths", options)
+    assert again == said.replace(str(out), str(tmp_path / "b"))
     assert "seed=-1" in complaint(lambda: data_command(graph=str(source), out=out, seed=-1))
 
 

@@ -26,10 +26,13 @@ def mixed(numbers: Int64[Tensor, "..."]) -> Int64[Tensor, "..."]:
     >>> mixed(torch.tensor([0])).item() % 2**64 == 0xE220A8397B1DCDAF
     True
     """
-    bits = numbers * _STEP + _STEP  # wraps around, as it should
-    bits = (bits ^ _shifted(bits, 30)) * _FACTORS[0]
-    bits = (bits ^ _shifted(bits, 27)) * _FACTORS[1]
-    return bits ^ _shifted(bits, 31)
+    bits = numbers * _STEP
+    bits += _STEP  # all of this wraps around, as it should
+    for places, factor in zip((30, 27), _FACTORS, strict=True):
+        bits ^= _shifted(bits, places)
+        bits *= factor
+    bits ^= _shifted(bits, 31)
+    return bits
 
 
 def combined(*columns: Int[Tensor, "..."]) -> Int64[Tensor, "..."]:
@@ -42,7 +45,9 @@ def combined(*columns: Int[Tensor, "..."]) -> Int64[Tensor, "..."]:
 
 def _shifted(bits: Tensor, places: int) -> Tensor:
     """To the right, with zeros from the left; torch alone would repeat the sign."""
-    return (bits >> places) & ((1 << (64 - places)) - 1)
+    moved = bits >> places
+    moved &= (1 << (64 - places)) - 1
+    return moved
 
 
 def below(limits: Int64[Tensor, " n"], bits: Int64[Tensor, " n"]) -> Int64[Tensor, " n"]:

@@ -108,9 +108,9 @@ def _with_competitors(table: Batch, ranges: Ragged, sets: Ragged) -> Batch:
     are left. A single one may be the target itself, if that is in the range and yet not reached.
     """
     last, right, target = table["path"][:, -1].long(), table["right"].long(), table["target"]
-    left = ranges.sizes[last] - sets.sizes[right]
+    left = ranges.sizes_of(last) - sets.sizes_of(right)
     single = (left == 1).nonzero().flatten()
-    for some in portions(ranges.sizes[last[single]], _AT_ONCE):
+    for some in portions(ranges.sizes_of(last[single]), _AT_ONCE):
         rows = single[some]
         reached = sets.contain(right[rows], target[rows])
         left[rows] = (reached | ~ranges.contain(last[rows], target[rows])).long()

@@ -38,11 +38,15 @@ class Ragged:
         >>> rows.take(torch.tensor([1, 0])).lists()
         [[9], [7, 8]]
         """
-        return ragged_of(self.sizes[rows], self.values[self.positions(rows)])
+        return ragged_of(self.sizes_of(rows), self.values[self.positions(rows)])
+
+    def sizes_of(self, rows: Int[Tensor, " some"]) -> Int64[Tensor, " some"]:
+        """How many values some of the rows have."""
+        return self.offsets[rows + 1] - self.offsets[rows]
 
     def positions(self, rows: Int[Tensor, " some"]) -> Int64[Tensor, " found"]:
         """Where the values of some rows are, one row after the other."""
-        sizes = self.sizes[rows]
+        sizes = self.sizes_of(rows)
         ends = sizes.cumsum(0)
         shift = (self.offsets[rows] - (ends - sizes)).repeat_interleave(sizes)
         return shift + torch.arange(len(shift), device=shift.device)

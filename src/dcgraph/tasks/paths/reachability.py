@@ -72,16 +72,16 @@ def _together(kept: Sequence[tuple[Ragged, Tensor]], entities: int) -> Reached:
 
 def _stepped(graph: Adjacency, sets: Ragged, steps: Int64[Tensor, " steps"]) -> Ragged:
     """What each set reaches by a relation; a step is set * relations + relation."""
-    order = sets.sizes[steps // graph.relations].argsort(stable=True)  # large ones together
+    order = sets.sizes_of(steps // graph.relations).argsort(stable=True)  # large ones together
     chosen, relation = steps[order] // graph.relations, steps[order] % graph.relations
     parts = []
-    for some in portions(sets.sizes[chosen], _AT_ONCE):
+    for some in portions(sets.sizes_of(chosen), _AT_ONCE):
         members = sets.take(chosen[some])
         row = members.row_numbers()
         found = graph.find(members.values, relation[some][row])
         row, found = row[found >= 0], found[found >= 0]
         rows = len(members)
-        work = graph.ends.sizes[found]
+        work = graph.ends.sizes_of(found)
         per_row = torch.zeros(rows, dtype=torch.int64, device=row.device).index_add_(0, row, work)
         last = torch.bincount(row, minlength=rows).cumsum(0).tolist()
         for few in portions(per_row, _AT_ONCE):

@@ -64,8 +64,9 @@ def distinct_walks(
     while missing:
         some = walks(graph, hops, start, missing + missing // 8 + 64, stream)
         start += len(some)
-        new = some[_first_ones(marks(some), seen)][:missing]
-        seen = torch.cat([seen, marks(new)])
+        mark = marks(some)
+        rows = _first_ones(mark, seen)[:missing]
+        seen, new = torch.cat([seen, mark[rows]]), some[rows]
         found.append(new)
         missing -= len(new)
         rounds = 0 if len(new) else rounds + 1
@@ -98,7 +99,7 @@ def walks(
         first = graph.first[entity]
         step = first + below(graph.first[entity + 1] - first, bits())
         path.append(graph.steps[step] % graph.relations)
-        place = graph.ends.offsets[step] + below(graph.ends.sizes[step], bits())
+        place = graph.ends.offsets[step] + below(graph.ends.sizes_of(step), bits())
         entity = graph.ends.values[place].long()
     return Queries(source.int(), torch.stack(path, 1).int(), entity.int())
 
