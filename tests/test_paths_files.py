@@ -64,7 +64,7 @@ def complaint(action: Callable[[], object]) -> str:
 
 
 def test_names_are_sorted_and_triples_are_there_once(tmp_path: Path) -> None:
-    graph = load_graph(str(folder_of(tmp_path, train__txt=TRAIN + "b\tlikes\ta\n\n")))
+    graph = load_graph(str(folder_of(tmp_path, train__txt=TRAIN + "b\tlikes\ta\n \n\n")))
     assert graph.entities == ("a", "b", "c") and graph.relations == ("knows", "likes")
     assert graph.relation_names == ("knows", "likes", "**knows", "**likes")
     assert named(graph, "train") == [("a", "knows", "b"), ("a", "likes", "c"), ("b", "likes", "a")]
@@ -483,8 +483,16 @@ def test_the_published_graphs(name: str) -> None:
         assert found == {s: [len(graph.triples[s])] * lengths[s] for s in lengths}
 
 
+def test_the_docs_have_these_numbers() -> None:
+    page = (Path(__file__).parents[1] / "docs/paths-data.md").read_text()
+    assert list(TRIPLES) == list(sources.GRAPHS)
+    for name, (entities, relations, *sizes) in TRIPLES.items():
+        triples = ", ".join(f"{size:,}" for size in sizes)
+        assert f"| `{name}` | {entities:,} | {relations} | {triples} |" in page
+
+
 def test_guus_queries_end_where_they_lead() -> None:
-    """Every target is reached, training queries in the training graph; none lacks a competitor."""
+    """Every target is reached, in the graph in which the walks of its split were made."""
     data = published("wn11")
     for split, graph in (
         ("train", data.graph.adjacency("train")),

@@ -6,6 +6,7 @@ tails of r to its heads.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,6 +41,12 @@ class Queries:
 
     def to(self, device: Any) -> Queries:
         return Queries(*(tensor.to(device) for tensor in self.table().values()))
+
+
+def joined(parts: Sequence[Queries]) -> Queries:
+    """Groups of one length as one."""
+    columns = zip(*(part.table().values() for part in parts), strict=True)
+    return Queries(*map(torch.cat, columns))
 
 
 def inverse(relation: Int[Tensor, "..."], relations: int) -> Int[Tensor, "..."]:

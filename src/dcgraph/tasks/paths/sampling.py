@@ -21,11 +21,12 @@ from ..datasets import DataError
 from .adjacency import Adjacency
 from .draws import below, combined, mixed
 from .graph import KnowledgeGraph
-from .queries import Queries, single_hops
+from .queries import Queries, joined, single_hops
 
 LENGTHS = {"train": range(2, 6), "validation": range(2, 6), "test": range(2, 11)}
 """The lengths of the walks in each split."""
 
+_AT_ONCE = 1 << 15  # walks that go together: their numbers stay in the cache of one core
 _PATIENCE = 20  # rounds of draws without a new path, after which there seem to be no more
 
 
@@ -61,7 +62,7 @@ def distinct_walks(
     """The first ``count`` different walks of a stream whose marks are not ``known``."""
     found: list[Queries] = []
     seen, missing, start, rounds = known, count, 0, 0
-    while missing:
+    while missing or not found:
         some = walks(graph, hops, start, missing + missing // 8 + 64, stream)
         start += len(some)
         mark = marks(some)
@@ -69,14 +70,13 @@ def distinct_walks(
         seen, new = torch.cat([seen, mark[rows]]), some[rows]
         found.append(new)
         missing -= len(new)
-        rounds = 0 if len(new) else rounds + 1
+        rounds = 0 if len(new) or not missing else rounds + 1
         if rounds == _PATIENCE:
             raise DataError(
                 f"the graph seems to have {count - missing:,} new paths of length {hops}, but "
                 f"{count:,} are needed; leave out this length, or add triples."
             )
-    parts = zip(*(each.table().values() for each in found), strict=True)
-    return Queries(*map(torch.cat, parts)) if found else walks(graph, hops, 0, 0, stream)
+    return joined(found)
 
 
 def walks(
@@ -84,7 +84,17 @@ def walks(
 ) -> Queries:
     """Walks number ``start`` and following of a stream; each depends on its own number alone."""
     inhabited = (graph.first.diff() > 0).nonzero().flatten()
-    number = torch.arange(start, start + count)
+    numbers = torch.arange(start, start + count)
+    return joined([_walk(graph, hops, some, stream, inhabited) for some in numbers.split(_AT_ONCE)])
+
+
+def _walk(
+    graph: Adjacency,
+    hops: int,
+    number: Int64[Tensor, " walks"],
+    stream: Int64[Tensor, ""],
+    inhabited: Int64[Tensor, " inhabited"],
+) -> Queries:
     draw = 0
 
     def bits() -> Tensor:
@@ -109,7 +119,9 @@ def marks(queries: Queries) -> Int64[Tensor, " queries"]:
 
     If they did, one of them would be taken for known and left out: no harm is done.
     """
-    return combined(queries.source, *queries.path.unbind(1), queries.target)
+    columns = [queries.source, *queries.path.unbind(1), queries.target]
+    parts = zip(*(column.split(_AT_ONCE) for column in columns), strict=True)
+    return torch.cat([combined(*part) for part in parts])
 
 
 def _first_ones(

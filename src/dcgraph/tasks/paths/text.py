@@ -45,7 +45,7 @@ def columns_of(path: Path, lines: Sequence[str], *forms: Sequence[str]) -> list[
 
     The table has one of the ``forms``, the names of its columns, in every line the same.
     """
-    rows = lines if all(lines) else [line for line in lines if line.strip()]
+    rows = [line for line in lines if line.strip()]
     counts = {line.count("\t") + 1 for line in rows}
     if len(counts) == 1 and any(len(form) in counts for form in forms):
         (width,) = counts
