@@ -395,6 +395,23 @@ def test_what_queries_reach_is_found_once(
     assert len(calls) == 3
 
 
+def test_large_texts_are_read_once(
+    tmp_path: Path, graph: KnowledgeGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, cache = tmp_path / "graph", tmp_path / "cache"
+    data = PathData(graph, sample(graph, 0))
+    path_data.write(folder, data)
+    assert load(str(folder), cache=cache).fingerprint == data.fingerprint
+    assert not cache.exists(), "these are small"
+    monkeypatch.setattr(path_data, "_LARGE", 1)
+    for _ in range(2):
+        assert load(str(folder), cache=cache).fingerprint == data.fingerprint
+        assert len(list(cache.glob("*"))) == 3
+    other = PathData(graph, sample(graph, 1))
+    path_data.write(folder, other)
+    assert load(str(folder), cache=cache).fingerprint == other.fingerprint
+
+
 def test_what_is_kept_is_made_anew_if_damaged_and_never_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

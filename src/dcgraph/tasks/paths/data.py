@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,6 +24,8 @@ from .reachability import Reached, reachable
 from .sampling import sample
 from .sources import GRAPHS, located
 from .storage import remembered
+
+_LARGE = 1 << 20  # bytes of a text that is worth keeping as tensors
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,12 +79,15 @@ def _reached_of(tensors: Batch, groups: int) -> Reached:
     return Reached(sets, [tensors[f"of_{number}"] for number in range(groups)])
 
 
-def load(name: str, data_dir: Path | None = None, seed: int = 0) -> PathData:
+def load(
+    name: str, data_dir: Path | None = None, seed: int = 0, cache: Path | None = None
+) -> PathData:
     """A graph with its path queries.
 
     ``name`` is one of GRAPHS or a folder, as :mod:`.graph_files` describes. Queries come from files
     in a folder ``paths`` beside the triples, as :mod:`.query_files` describes; where there are
-    none, they are sampled with the seed.
+    none, they are sampled with the seed. Large files of text are read once, and what was in them is
+    kept in the folder ``cache``, or else in that of the user's cache.
     """
     files = _files_of(name, data_dir)
     graph = read_graph(files, name)
@@ -95,7 +101,7 @@ def load(name: str, data_dir: Path | None = None, seed: int = 0) -> PathData:
                 f"{name}: there are path queries, but none for {split}; put paths/"
                 f"{SPLITS[split][0]}.txt there, or remove the others, and all are sampled."
             )
-        splits[split] = read_queries(path, graph)
+        splits[split] = _read_once(path, graph, cache)
     return PathData(graph, splits)
 
 
@@ -110,6 +116,21 @@ def _files_of(name: str, data_dir: Path | None) -> dict[str, Path]:
     if not Path(name).is_dir():
         raise DataError(f"{name!r} is no folder and no graph of ours; {closest(name, GRAPHS)}")
     return files_in(Path(name))
+
+
+def _read_once(path: Path, graph: KnowledgeGraph, cache: Path | None) -> list[Queries]:
+    """The queries of a file, from what is kept of it if it is a large text."""
+    if path.suffix == ".npz" or path.stat().st_size < _LARGE:
+        return read_queries(path, graph)
+
+    def make() -> Batch:
+        groups = read_queries(path, graph)
+        return {f"{name}_{g.hops}": t for g in groups for name, t in g.table().items()}
+
+    content = hashlib.sha256(path.read_bytes()).hexdigest()
+    kept = remembered(f"queries-{fingerprint_of(graph.fingerprint, content)}", make, cache)
+    lengths = sorted(int(name.removeprefix("path_")) for name in kept if name.startswith("path_"))
+    return [Queries(kept[f"source_{k}"], kept[f"path_{k}"], kept[f"target_{k}"]) for k in lengths]
 
 
 def _queries_of(split: str, files: Mapping[str, Path]) -> Path | None:
