@@ -447,6 +447,10 @@ def test_the_command_writes_what_can_be_loaded(tmp_path: Path) -> None:
     options = ["--graph", str(source), "--out", str(tmp_path / "b"), "--seed", "3"]
     again = parse_options(data_command, "dcgraph data paths", options)
     assert again == said.replace(str(out), str(tmp_path / "b"))
+    assert data_command(graph=str(out), out=out, seed=3) == said, "in its place"
+    put(out, "paths/test.npz", "would be read in place of test.txt.gz")
+    again = complaint(lambda: data_command(graph=str(source), out=out))
+    assert again == f"{out} holds test.npz already; choose an empty folder."
     assert "seed=-1" in complaint(lambda: data_command(graph=str(source), out=out, seed=-1))
 
 

@@ -138,7 +138,15 @@ def _queries_of(split: str, files: Mapping[str, Path]) -> Path | None:
 
 
 def write(folder: Path, data: PathData) -> dict[Path, int]:
-    """Files that :func:`load` reads, in gzip; gives them and how many lines each of them has."""
+    """Files that :func:`load` reads, in gzip; gives them and how many lines each of them has.
+
+    What stands in the folder may be overwritten, but other files there might be read in place of
+    these, and are an error.
+    """
+    ours = {"entities", "relations", *(SPLITS[split][0] for split in data.graph.triples)}
+    for path in files_in(folder).values():
+        if path.name not in {f"{name}.txt.gz" for name in ours}:
+            raise DataError(f"{folder} holds {path.name} already; choose an empty folder.")
     written = write_graph(folder, data.graph)
     for split, groups in data.splits.items():
         path = folder / "paths" / f"{SPLITS[split][0]}.txt.gz"

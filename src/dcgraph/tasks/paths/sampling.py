@@ -39,11 +39,11 @@ def sample(
     whole = graph.adjacency()
     splits: dict[str, list[Queries]] = {}
     known: dict[int, Tensor] = {}  # marks of the paths of each length so far
-    for number, split in enumerate(graph.triples):
+    for split in graph.triples:
         walked = graph.adjacency("train") if split == "train" else whole
         groups = [single_hops(graph.triples[split])]
         for hops in lengths[split]:
-            stream = combined(*map(torch.tensor, (seed, number, hops)))
+            stream = combined(*map(torch.tensor, (seed, list(LENGTHS).index(split), hops)))
             before = known.get(hops, torch.empty(0, dtype=torch.int64))
             drawn = distinct_walks(walked, hops, len(graph.triples[split]), stream, before)
             known[hops] = torch.cat([before, marks(drawn)])

@@ -21,11 +21,11 @@ def remembered(name: str, make: Callable[[], Batch], folder: Path | None = None)
     written, nothing is kept. Loading runs no code.
     """
     path = (folder or cache_folder() / "paths") / f"{name}.pt"
-    try:
-        stored: Batch = torch.load(path, weights_only=True)
-        return stored
-    except Exception:  # absent, cut, of another kind: torch raises all sorts of errors
-        made = make()
+    with suppress(Exception):  # absent, cut, of another kind: torch raises all sorts of errors
+        stored = torch.load(path, weights_only=True)
+        if isinstance(stored, dict):
+            return stored
+    made = make()
     with suppress(OSError):
         write_atomically(path, lambda draft: torch.save(made, draft))
     return made
