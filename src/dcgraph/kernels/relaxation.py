@@ -28,7 +28,7 @@ _LOWEST = tl.constexpr(-1e30)  # instead of -inf, whose difference with itself i
 
 
 @triton.jit
-def _log2_exponential(own, other):
+def log2_exponential(own, other):
     """log2 E of an exponential E = -log(1 - u), with u in (0, 1) from 23 + 23 random bits.
 
     Bits become a float in [1, 2) as its mantissa. ``own`` gives the first bits of u and ``other``
@@ -57,10 +57,10 @@ def _log2_noise(seed, stream, columns):
     draw has the exact law, and two neighbours share nothing that could be seen."""
     a, b, c, d = _noise_words(seed, stream, columns)
     return (
-        _log2_exponential(a, b),
-        _log2_exponential(b, c),
-        _log2_exponential(c, d),
-        _log2_exponential(d, a),
+        log2_exponential(a, b),
+        log2_exponential(b, c),
+        log2_exponential(c, d),
+        log2_exponential(d, a),
     )
 
 

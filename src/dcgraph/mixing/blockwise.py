@@ -1,0 +1,219 @@
+r"""Mixing block by block of the codebook, so that memory does not grow with its rows.
+
+Forward: the products of a block are perturbed and become weights w = exp(a - top), with the largest
+a of each row so far as top; the mixture of the block is added to the sum so far, which is scaled
+down first where top grew. What is left at the end is sum_j w_j C_j / sum_j w_j.
+
+Backward: the products and their noise are made again, so that z = exp(a - lse) is known. With the
+gradient v of the mixture m, and l of the log-sum-exp,
+
+.. math::
+    \delta_j = z_j (\langle v, C_j \rangle - \langle v, m \rangle + l) / \tau, \qquad
+    dq = \sum_j \delta_j C_j, \qquad dC_j = \sum_{rows} (\delta_j q + z_j v) .
+
+The queries and v stand side by side, and so do delta and z: a block needs three matrix products.
+
+What happens to a block between the products is ``steps``: in torch, or one kernel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .. import kernels
+from ..counters import GROUP, draw_kept
+from . import steps_by_torch
+from .problem import Problem
+
+_ENTRIES = {"cpu": 1 << 20, "cuda": 1 << 24}
+"""Of a block of logits: on a CPU what its cache holds, on a GPU what keeps it busy."""
+
+_ALIGNED = 8  # a row of products that is no multiple of this long makes cuBLAS several times slower
+
+
+@dataclass(frozen=True)
+class Block:
+    """Categories ``first`` to ``last``; those before ``new`` were in an earlier block, too."""
+
+    first: int
+    last: int
+    new: int
+
+    @property
+    def width(self) -> int:
+        return self.last - self.first
+
+    def of(self, codebook: Tensor) -> Tensor:
+        return codebook[:, self.first : self.last]
+
+
+@dataclass
+class State:
+    """What is known of every row after some blocks."""
+
+    top: Tensor  # the largest a so far, in the unit of the steps
+    total: Tensor  # of exp(a - top)
+    index: Tensor  # where a was largest, -1 if nowhere
+    mixture: Tensor  # sum of exp(a - top) C, float32; no columns where it is not wanted
+
+
+def blocks(n: int, rows: int, device: torch.device) -> list[Block]:
+    """The codebook in blocks, in the order in which to take them.
+
+    Where n is no multiple of 8, the last block is as wide as the others and begins a bit earlier,
+    so that every product has a width that suits a GPU. It shares categories with the block before
+    it and skips them; it comes first because that block then writes their gradient.
+    """
+    entries = _ENTRIES["cpu" if device.type == "cpu" else "cuda"]
+    largest = max(GROUP, entries // max(1, rows))
+    count = -(-n // largest)
+    uneven = n % _ALIGNED > 0 and device.type != "cpu" and n > 2 * GROUP
+    count = max(count, 2) if uneven else count
+    width = -(-n // (count * GROUP)) * GROUP
+    starts = range(0, n, width)
+    in_order = [Block(start, min(start + width, n), start) for start in starts]
+    if uneven:
+        in_order = [Block(n - width, n, starts[-1]), *in_order[:-1]]
+    return in_order
+
+
+def steps(p: Problem, learns_dials: bool = False) -> Any:
+    """The module that knows what happens between the products."""
+    if p.query.is_cuda and p.island == torch.float32 and not learns_dials and kernels.available():
+        from ..kernels import mixing
+
+        return mixing
+    return steps_by_torch
+
+
+def forward(p: Problem, *, mixes: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The mixture (or an empty tensor), log-sum-exp, argmax and maximum of a, for every row."""
+    groups, rows, n, dim = p.shape
+    island, run = p.island, steps(p)
+    new = p.query.new_empty
+    state = State(
+        new(groups, rows, dtype=island),
+        new(groups, rows, dtype=island),
+        new(groups, rows, dtype=torch.int64),
+        new(groups, rows, dim if mixes else 0, dtype=island),
+    )
+    query = p.query.to(_product_dtype(p)).contiguous()
+    parts = blocks(n, groups * rows, p.query.device)
+    widest = max(part.width for part in parts)
+    buffer = new(groups, rows, widest, dtype=island)
+    weights = buffer if query.dtype == island or not mixes else query.new_empty(buffer.shape)
+    for number, part in enumerate(parts):
+        codes, _ = _codes(p, part)
+        scores, own = buffer[..., : part.width], weights[..., : part.width]
+        _multiply(query, codes.mT, scores)
+        run.absorb(p, part, scores, own, state, mixes, fresh=number == 0)
+        if mixes:
+            _multiply(own, codes, state.mixture, adds=number > 0)
+    mixture, lse, top = run.finish(state, p.query.dtype)
+    return mixture, lse, state.index, top
+
+
+def backward(
+    p: Problem,
+    mixture: Tensor,
+    lse: Tensor,
+    of_mixture: Tensor | None,
+    of_lse: Tensor | None,
+    learns_dials: bool = False,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of query, codebook, tau and beta; the last two are empty unless asked for.
+
+    ``of_mixture`` and ``of_lse`` are those of the outputs.
+    """
+    groups, rows, n, dim = p.shape
+    island, dtype, run = p.island, _product_dtype(p), steps(p, learns_dials)
+    offset = run.offsets(p, of_mixture, mixture, of_lse)
+    # Side by side: queries over v here, and in a block S over <v, C>, then delta over z.
+    both = p.query if of_mixture is None else torch.cat([p.query, of_mixture], 1)
+    both = both.to(dtype).contiguous()
+    parts = blocks(n, groups * rows, p.query.device)
+    widest = max(part.width for part in parts)
+    buffer = both.new_empty(groups, both.shape[1], widest, dtype=island)
+    pairs = buffer if dtype == island else torch.empty_like(buffer, dtype=dtype)
+    # A row that was chosen, not mixed, has all of v, so that z is of no use beyond delta.
+    height = rows if p.index is not None else both.shape[1]
+    d_query = both.new_empty(groups, rows, dim, dtype=island)
+    d_codebook = torch.empty_like(p.codebook, memory_format=torch.contiguous_format)
+    d_tau, d_beta = (p.tau.new_zeros((groups, rows) if learns_dials else 0) for _ in range(2))
+    for number, part in enumerate(parts):
+        codes, kept = _codes(p, part)
+        scores, pair = buffer[..., : part.width], pairs[:, :height, : part.width]
+        _multiply(both, codes.mT, scores)
+        dials = run.differentiate(p, part, scores, pair, lse, offset, of_lse, learns_dials)
+        if dials is not None:
+            d_tau += dials[0]
+            d_beta += dials[1]
+        _multiply(pair[:, :rows], codes, d_query, adds=number > 0)
+        target = part.of(d_codebook)
+        if kept is None and target.dtype in (dtype, torch.float32):
+            _multiply(pair.mT, both[:, :height], target)
+        else:
+            product = both.new_empty(target.shape, dtype=island)
+            _multiply(pair.mT, both[:, :height], product)
+            target.copy_(product if kept is None else product.mul_(kept))
+    if p.index is not None and of_mixture is not None:
+        _add_to_chosen(p, p.index, of_mixture, d_codebook)
+    return d_query.to(p.query.dtype), d_codebook, d_tau, d_beta
+
+
+def _add_to_chosen(p: Problem, index: Tensor, of_mixture: Tensor, d_codebook: Tensor) -> None:
+    """dC_j += v of the rows that chose j."""
+    at = index.clamp(min=0)
+    values = of_mixture.to(d_codebook.dtype) * (index >= 0).unsqueeze(-1)
+    if p.dropout:
+        values = values * p.kept(at).to(values.dtype)
+    n = d_codebook.shape[1]
+    base = torch.arange(len(index), device=index.device).unsqueeze(-1) * n
+    d_codebook.view(-1, d_codebook.shape[-1]).index_add_(
+        0, (at + base).flatten(), values.flatten(0, 1)
+    )
+
+
+def _product_dtype(p: Problem) -> torch.dtype:
+    """bfloat16 has a product of its own on a GPU; the weights of float16 would underflow."""
+    on_gpu = p.query.is_cuda and p.query.dtype == torch.bfloat16
+    return torch.bfloat16 if on_gpu and kernels.available() else p.island
+
+
+def _codes(p: Problem, part: Block) -> tuple[Tensor, Tensor | None]:
+    """Rows of the codebook, ready for products, and the factors of their dropout."""
+    codes = part.of(p.codebook).to(_product_dtype(p))
+    if not p.dropout:
+        return codes, None
+    kept = _kept(p, part)
+    return codes * kept.to(codes.dtype), kept
+
+
+def _kept(p: Problem, part: Block) -> Tensor:
+    keys, dim = p.keys[:, 0], p.codebook.shape[-1]
+    if keys.is_cuda and kernels.available():
+        from ..kernels.mixing import draw_kept_rows
+
+        return draw_kept_rows(keys, part.first, part.width, dim, p.dropout)
+    rows = torch.arange(part.first, part.last, device=keys.device)
+    return draw_kept(keys, rows.expand(len(keys), -1), dim, p.dropout)
+
+
+def _multiply(a: Tensor, b: Tensor, out: Tensor, adds: bool = False) -> None:
+    """``out = a @ b``, or ``out += a @ b``; ``out`` may be of higher precision."""
+    options: dict[str, Any] = {"out": out}
+    if a.dtype != out.dtype:
+        options["out_dtype"] = out.dtype
+    multiply: Any = torch.bmm
+    add: Any = torch.baddbmm
+    if len(a) == 1:
+        a, b, options["out"] = a[0], b[0], out[0]
+        multiply, add = torch.mm, torch.addmm
+    if adds:
+        add(options["out"], a, b, **options)
+    else:
+        multiply(a, b, **options)
