@@ -17,7 +17,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .relaxation import log2_exponential
+from .gumbel import log2_exponential
 
 UNIT = 0.6931471805599453  # of State.top
 LOWEST = -1e30  # instead of -inf, whose difference with itself is NaN
@@ -101,7 +101,7 @@ def _perturbed_tile(
 
 @triton.jit
 def _scales(tau, beta, row):
-    scale = _LOG2_E / tl.load(tau + row)
+    scale = 1.0 / tl.load(tau + row) * _LOG2_E
     return scale, tl.load(beta + row) * scale * -_LN_2
 
 
@@ -122,7 +122,7 @@ def _absorb(
     tau, beta, keys, tops, totals, indices, mixture,
     rows, first, new, last, dim,
     noisy: tl.constexpr, given: tl.constexpr, masked: tl.constexpr, mixes: tl.constexpr,
-    fresh: tl.constexpr, tile: tl.constexpr, width: tl.constexpr,
+    chooses: tl.constexpr, fresh: tl.constexpr, tile: tl.constexpr, width: tl.constexpr,
 ):  # fmt: skip
     """Scores S of a block become weights exp(a - top); maximum, sum and argmax are kept."""
     at = tl.program_id(0).to(tl.int64)
@@ -144,10 +144,13 @@ def _absorb(
         )  # fmt: skip
         c1, c2, c3 = c0 + _QUARTER, c0 + 2 * _QUARTER, c0 + 3 * _QUARTER
         before = best
-        best, where = _better(x0, c0, best, where)
-        best, where = _better(x1, c1, best, where)
-        best, where = _better(x2, c2, best, where)
-        best, where = _better(x3, c3, best, where)
+        if chooses:
+            best, where = _better(x0, c0, best, where)
+            best, where = _better(x1, c1, best, where)
+            best, where = _better(x2, c2, best, where)
+            best, where = _better(x3, c3, best, where)
+        else:
+            best = tl.maximum(best, tl.maximum(tl.maximum(x0, x1), tl.maximum(x2, x3)))
         if mixes:
             _park(scores, c0, x0, first, last)
             _park(scores, c1, x1, first, last)
@@ -159,7 +162,6 @@ def _absorb(
             )
             sums = sums * tl.exp2(before - best) + new_sums
     high = tl.max(best, 0)
-    place = tl.min(tl.where(best == high, where, _NOWHERE), 0)
     top, factor = high, 0.0
     if not fresh:
         old = tl.load(tops + at)
@@ -177,17 +179,20 @@ def _absorb(
         total = tl.sum(parts, 0)
     else:
         total = tl.sum(sums * tl.exp2(best - top), 0)
-    found = tl.where(place < _NOWHERE, place, -1)
+    if chooses:
+        place = tl.min(tl.where(best == high, where, _NOWHERE), 0)
+        found = tl.where(place < _NOWHERE, place, -1)
+        if not fresh:
+            found = tl.where(high > old, found, tl.load(indices + at).to(tl.int32))
+        tl.store(indices + at, found.to(tl.int64))
     if not fresh:
         total += tl.load(totals + at) * factor
-        found = tl.where(high > old, found, tl.load(indices + at).to(tl.int32))
         if mixes and factor != 1.0:
             d = tl.arange(0, width)
             so_far = tl.load(mixture + at * dim + d, d < dim, 0.0)
             tl.store(mixture + at * dim + d, so_far * factor, d < dim)
     tl.store(tops + at, top)
     tl.store(totals + at, total)
-    tl.store(indices + at, found.to(tl.int64))
 
 
 @triton.jit
@@ -355,20 +360,28 @@ def draw_kept_rows(keys: Tensor, first: int, count: int, dim: int, share: float)
 
 
 def absorb(
-    p: Any, part: Any, scores: Tensor, weights: Tensor, state: Any, mixes: bool, fresh: bool
+    p: Any,
+    part: Any,
+    scores: Tensor,
+    weights: Tensor,
+    state: Any,
+    mixes: bool,
+    chooses: bool,
+    fresh: bool,
 ) -> None:
     """Bring a block into the state; its scores S become weights exp(a - top)."""
     groups, rows, _, dim = p.shape
     if not groups * rows:
         return
     _absorb[(groups * rows,)](
-        *(*_strided(scores), *_strided(weights), *_strided(p.noise, scores)),
-        *_strided(_bytes(p.mask), scores),
+        *(*strided(scores), *strided(weights), *strided(p.noise, scores)),
+        *strided(as_bytes(p.mask), scores),
         *(p.tau.contiguous(), p.beta.contiguous(), p.keys.contiguous()),
         *(state.top, state.total, state.index, state.mixture),
         *(rows, part.first, part.new, part.last, dim),
         noisy=p.noisy, given=p.noise is not None, masked=p.mask is not None, mixes=mixes,
-        fresh=fresh, tile=_TILE, width=triton.next_power_of_2(dim), num_warps=_WARPS,
+        chooses=chooses, fresh=fresh, tile=_TILE, width=triton.next_power_of_2(dim),
+        num_warps=_WARPS,
     )  # fmt: skip
 
 
@@ -416,8 +429,8 @@ def differentiate(
     begin = part.first // _GROUP.value * _GROUP.value
     at_target = None if p.target is None else of_lse
     _differentiate[groups * rows, triton.cdiv(part.last - begin, _TILE)](
-        *(*_strided(scores), *_strided(pairs), *_strided(p.noise, scores)),
-        *_strided(_bytes(p.mask), scores),
+        *(*strided(scores), *strided(pairs), *strided(p.noise, scores)),
+        *strided(as_bytes(p.mask), scores),
         *(p.tau.contiguous(), p.beta.contiguous(), p.keys.contiguous()),
         *(lse.contiguous(), offset, offset if at_target is None else at_target.contiguous()),
         offset if at_target is None else p.target.contiguous(),
@@ -428,7 +441,7 @@ def differentiate(
     )  # fmt: skip
 
 
-def _strided(value: Tensor | None, instead: Tensor | None = None) -> tuple[Any, ...]:
+def strided(value: Tensor | None, instead: Tensor | None = None) -> tuple[Any, ...]:
     """A tensor [groups, rows, columns] with the strides of groups and rows."""
     if value is None:
         return instead, 0, 0
@@ -436,5 +449,5 @@ def _strided(value: Tensor | None, instead: Tensor | None = None) -> tuple[Any, 
     return value, *value.stride()[:2]
 
 
-def _bytes(mask: Tensor | None) -> Tensor | None:
+def as_bytes(mask: Tensor | None) -> Tensor | None:
     return None if mask is None else mask.view(torch.uint8)

@@ -90,8 +90,8 @@ def steps(p: Problem, learns_dials: bool = False) -> Any:
     return steps_by_torch
 
 
-def forward(p: Problem, *, mixes: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The mixture (or an empty tensor), log-sum-exp, argmax and maximum of a, for every row."""
+def forward(p: Problem, *, mixes: bool, chooses: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The mixture (if wanted), log-sum-exp, argmax (if wanted) and maximum of a, for every row."""
     groups, rows, n, dim = p.shape
     island, run = p.island, steps(p)
     new = p.query.new_empty
@@ -110,7 +110,7 @@ def forward(p: Problem, *, mixes: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]
         codes, _ = _codes(p, part)
         scores, own = buffer[..., : part.width], weights[..., : part.width]
         _multiply(query, codes.mT, scores)
-        run.absorb(p, part, scores, own, state, mixes, fresh=number == 0)
+        run.absorb(p, part, scores, own, state, mixes, chooses, fresh=number == 0)
         if mixes:
             _multiply(own, codes, state.mixture, adds=number > 0)
     mixture, lse, top = run.finish(state, p.query.dtype)
@@ -127,7 +127,8 @@ def backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of query, codebook, tau and beta; the last two are empty unless asked for.
 
-    ``of_mixture`` and ``of_lse`` are those of the outputs.
+    ``of_mixture`` and ``of_lse`` are those of the outputs. A row that was chosen has all of v: what
+    it adds to the gradient of the codebook is not in here.
     """
     groups, rows, n, dim = p.shape
     island, dtype, run = p.island, _product_dtype(p), steps(p, learns_dials)
@@ -139,7 +140,7 @@ def backward(
     widest = max(part.width for part in parts)
     buffer = both.new_empty(groups, both.shape[1], widest, dtype=island)
     pairs = buffer if dtype == island else torch.empty_like(buffer, dtype=dtype)
-    # A row that was chosen, not mixed, has all of v, so that z is of no use beyond delta.
+    # Of a row that was chosen, not mixed, z is of no use beyond delta.
     height = rows if p.index is not None else both.shape[1]
     d_query = both.new_empty(groups, rows, dim, dtype=island)
     d_codebook = torch.empty_like(p.codebook, memory_format=torch.contiguous_format)
@@ -160,22 +161,7 @@ def backward(
             product = both.new_empty(target.shape, dtype=island)
             _multiply(pair.mT, both[:, :height], product)
             target.copy_(product if kept is None else product.mul_(kept))
-    if p.index is not None and of_mixture is not None:
-        _add_to_chosen(p, p.index, of_mixture, d_codebook)
     return d_query.to(p.query.dtype), d_codebook, d_tau, d_beta
-
-
-def _add_to_chosen(p: Problem, index: Tensor, of_mixture: Tensor, d_codebook: Tensor) -> None:
-    """dC_j += v of the rows that chose j."""
-    at = index.clamp(min=0)
-    values = of_mixture.to(d_codebook.dtype) * (index >= 0).unsqueeze(-1)
-    if p.dropout:
-        values = values * p.kept(at).to(values.dtype)
-    n = d_codebook.shape[1]
-    base = torch.arange(len(index), device=index.device).unsqueeze(-1) * n
-    d_codebook.view(-1, d_codebook.shape[-1]).index_add_(
-        0, (at + base).flatten(), values.flatten(0, 1)
-    )
 
 
 def _product_dtype(p: Problem) -> torch.dtype:

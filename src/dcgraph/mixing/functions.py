@@ -23,7 +23,7 @@ from ..counters import row_keys
 from ..noise import Noise, check_noise, is_zero, random_seed
 from . import operators, plain
 from .problem import Problem
-from .ways import Way, best_way
+from .ways import Way, best_way, can_stream
 
 _DTYPES = torch.float32, torch.bfloat16, torch.float16, torch.float64
 
@@ -61,7 +61,7 @@ def mix(
         noise: a tensor G of scale 1 to replay, or the law to draw it from: "gumbel", or "reversed"
             for -G.
         generator: where the seed of the noise is drawn from; None is torch's global generator.
-        way: "plain" or "blockwise"; None takes the faster of bounded memory.
+        way: "plain", "blockwise" or "streaming"; None takes the fastest of bounded memory.
 
     >>> import torch, dcgraph as dc
     >>> codebook = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
@@ -69,7 +69,7 @@ def mix(
     tensor([9.9988e-01, 1.2340e-04])
     """
     p, batch = _problem(query, codebook, tau, beta, mask, dropout, noise, generator)
-    value, _, _, top = _scan(p, way, mixes=True, hard=hard)
+    value, _, _, top = _scan(p, way, mixes=True, chooses=hard)
     check_rows(top.unsqueeze(-1), -1)
     return value.reshape(*batch, codebook.shape[-1])
 
@@ -98,7 +98,7 @@ def choose(
     """
     p, batch = _problem(query, codebook, 1.0, beta, mask, dropout, noise, generator)
     with torch.no_grad():
-        _, _, index, top = _scan(p, way, mixes=False, hard=False)
+        _, _, index, top = _scan(p, way, mixes=False, chooses=True)
     check_rows(top.unsqueeze(-1), -1)
     row = p.codes(index.clamp(min=0)).masked_fill(index.unsqueeze(-1) < 0, 0.0)
     return index.reshape(batch), row.reshape(*batch, codebook.shape[-1])
@@ -120,10 +120,10 @@ def log_sum_exp(
 
     >>> import torch, dcgraph as dc
     >>> dc.log_sum_exp(torch.zeros(1, 4), torch.randn(1000, 4)).exp()
-    tensor([1000.0000])
+    tensor([1000.])
     """
     p, batch = _problem(query, codebook, tau, 0.0, mask, dropout, None, generator)
-    _, lse, _, top = _scan(p, way, mixes=False, hard=False)
+    _, lse, _, top = _scan(p, way, mixes=False, chooses=False)
     check_rows(top.unsqueeze(-1), -1)
     return lse.reshape(batch)
 
@@ -152,7 +152,7 @@ def cross_entropy(
     p, batch = _problem(query, codebook, tau, 0.0, mask, dropout, None, generator)
     _check_target(target, batch, codebook.shape[-2])
     p = p.with_target(target.reshape(p.query.shape[:2]))
-    _, loss, _, top = _scan(p, way, mixes=False, hard=False)
+    _, loss, _, top = _scan(p, way, mixes=False, chooses=False)
     check_rows(top.unsqueeze(-1), -1)
     return loss.reshape(batch)
 
@@ -175,21 +175,26 @@ def mix_straight_through(
     )
     p, batch = _problem(query, codebook, tau, 0.0, mask, 0.0, None, None)
     p = p.with_index(drawn.reshape(p.query.shape[:2]))
-    value, *_ = _scan(p, way, mixes=True, hard=False)
+    value, *_ = _scan(p, way, mixes=True, chooses=False)
     return value.reshape(*batch, codebook.shape[-1])
 
 
 def _scan(
-    p: Problem, way: Way | None, *, mixes: bool, hard: bool
+    p: Problem, way: Way | None, *, mixes: bool, chooses: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     if way is None:
         way = best_way(p)
     else:
         check_choice("way", way, get_args(Way))
+        if way == "streaming" and not can_stream(p):
+            raise ValueError(
+                'way="streaming" is for CUDA with Triton, float32 or bfloat16, a width of at most '
+                "256 and no dropout; leave it out, and the fastest way that can do it is taken."
+            )
     with torch.autocast(p.query.device.type, enabled=False):
         if way == "plain":
-            return plain.scan(p, mixes=mixes, hard=hard)
-        return operators.scan(p, way, mixes=mixes, hard=hard)
+            return plain.scan(p, mixes=mixes, chooses=chooses)
+        return operators.scan(p, way, mixes=mixes, chooses=chooses)
 
 
 def _problem(

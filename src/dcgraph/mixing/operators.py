@@ -12,18 +12,29 @@ from .problem import Problem
 _TENSORS = 9  # the fields of a Problem that are tensors or None; noisy, dropout and way follow
 
 
-def scan(p: Problem, way: str, *, mixes: bool, hard: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def scan(
+    p: Problem, way: str, *, mixes: bool, chooses: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Go over the codebook once: the value, log-sum-exp, argmax and maximum of a, for every row.
 
-    The value is the mixture, the chosen row if ``hard`` or if the problem has an index, or empty
-    unless ``mixes``. Where there is a target, the log-sum-exp is less a[target].
+    There is a value if it ``mixes``: the mixture or, if it ``chooses`` as well or the problem has
+    an index, the row of that index. There is an index only if it ``chooses``. Where there is a
+    target, the log-sum-exp is less a[target].
 
     Value and log-sum-exp have derivatives in query, codebook, tau and beta, but no second ones.
     """
     fields = (p.query, p.codebook, p.tau, p.beta, p.keys, p.noise, p.mask, p.target, p.index)
     run = differentiable(_Scan, _forward)
-    value, lse, index, top, _ = run(*fields, p.noisy, p.dropout, way, mixes, hard)
+    value, lse, index, top, _ = run(*fields, p.noisy, p.dropout, way, mixes, chooses)
     return value, lse, index, top
+
+
+def _implementation(way: str) -> Any:
+    if way == "streaming":
+        from ..kernels import streaming
+
+        return streaming
+    return blockwise
 
 
 @torch.library.custom_op("dcgraph::scan_codebook", mutates_args=())
@@ -41,17 +52,18 @@ def _forward(
     dropout: float,
     way: str,
     mixes: bool,
-    hard: bool,
+    chooses: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     p = Problem(query, codebook, tau, beta, keys, noise, mask, target, index, noisy, dropout)
-    mixture, lse, best, top = blockwise.forward(p, mixes=mixes)
+    run = _implementation(way)
+    mixture, lse, best, top = run.forward(p, mixes=mixes, chooses=chooses)
     if target is not None:
         lse = lse - _at_target(p, target)
-    chosen = best if index is None else index
-    if hard or index is not None:
-        row = p.codes(chosen.clamp(min=0)).masked_fill(chosen.unsqueeze(-1) < 0, 0.0)
-        return row, lse, chosen.clone(), top, mixture
-    return mixture, lse, best, top, mixture.new_empty(0)
+    if not mixes or not (chooses or index is not None):
+        return mixture, lse, best, top, mixture.new_empty(0)
+    chosen = best if index is None else index.clone()
+    row = p.codes(chosen.clamp(min=0)).to(query.dtype)
+    return row.masked_fill(chosen.unsqueeze(-1) < 0, 0.0), lse, chosen, top, mixture
 
 
 def _at_target(p: Problem, target: Tensor) -> Tensor:
@@ -86,20 +98,32 @@ def _backward(
     p = Problem(query, codebook, tau, beta, keys, noise, mask, target, index, noisy, dropout)
     if target is not None:
         lse = lse + _at_target(p, target)
-    d_query, d_codebook, d_tau, d_beta = blockwise.backward(
-        p, value, lse, of_value, of_lse, learns_dials
-    )
+    run = blockwise if learns_dials else _implementation(way)
+    d_query, d_codebook, d_tau, d_beta = run.backward(p, value, lse, of_value, of_lse, learns_dials)
+    if index is not None and of_value is not None:
+        _add_to_chosen(p, index, of_value, d_codebook)
     return d_query, d_codebook, d_tau, d_beta
+
+
+def _add_to_chosen(p: Problem, index: Tensor, of_mixture: Tensor, d_codebook: Tensor) -> None:
+    """dC_j += v of the rows that chose j."""
+    at = index.clamp(min=0)
+    values = of_mixture.to(d_codebook.dtype) * (index >= 0).unsqueeze(-1)
+    if p.dropout:
+        values = values * p.kept(at).to(values.dtype)
+    n = d_codebook.shape[1]
+    base = torch.arange(len(index), device=index.device).unsqueeze(-1) * n
+    d_codebook.view(-1, d_codebook.shape[-1]).index_add_(
+        0, (at + base).flatten(), values.flatten(0, 1)
+    )
 
 
 @_forward.register_fake
 def _(query: Tensor, codebook: Tensor, tau: Tensor, *others: Any) -> tuple[Tensor, ...]:
-    index, mixes, hard = others[5], others[9], others[10]
-    groups, rows, dim = query.shape
-    chooses = hard or index is not None
-    width = dim if mixes or chooses else 0
-    value = query.new_empty(groups, rows, width)
-    mixture = query.new_empty(groups, rows, dim if mixes else 0) if chooses else query.new_empty(0)
+    index, mixes, chooses = others[5], others[9], others[10]
+    value = query.new_empty(*query.shape[:2], query.shape[2] if mixes else 0)
+    hard = mixes and (chooses or index is not None)
+    mixture = torch.empty_like(value) if hard else query.new_empty(0)
     return (
         value,
         torch.empty_like(tau),
@@ -192,7 +216,7 @@ class _Scan(torch.autograd.Function):
         value, lse, index, top, mixture = output
         ctx.mark_non_differentiable(index, top, mixture)
         ctx.set_materialize_grads(False)
-        hard = inputs[-1] or inputs[8] is not None
+        hard = inputs[-2] and (inputs[-1] or inputs[8] is not None)
         tensors = list(inputs[:_TENSORS])
         tensors[8] = index if hard else None
         ctx.save_for_backward(mixture if hard else value, lse, *tensors)

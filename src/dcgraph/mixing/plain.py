@@ -12,7 +12,7 @@ from ..functional import one_hot, straight_through
 from .problem import Problem
 
 
-def scan(p: Problem, *, mixes: bool, hard: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def scan(p: Problem, *, mixes: bool, chooses: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """As :func:`dcgraph.mixing.operators.scan`."""
     codebook = _codebook(p)
     a = _perturbed(p, codebook)
@@ -26,7 +26,7 @@ def scan(p: Problem, *, mixes: bool, hard: bool) -> tuple[Tensor, Tensor, Tensor
         return a.new_empty(0), lse, index, top
     none = empty.unsqueeze(-1)
     z = a.masked_fill(none, 0.0).softmax(-1).masked_fill(none, 0.0)
-    if hard or p.index is not None:
+    if chooses or p.index is not None:
         z = straight_through(one_hot(index, z.shape[-1], z.dtype), z)
     return z.to(codebook.dtype) @ codebook, a.logsumexp(-1), index, top
 

@@ -25,6 +25,7 @@ def absorb(
     weights: Tensor,
     state: State,
     mixes: bool,
+    chooses: bool,
     fresh: bool,
 ) -> None:
     """Bring a block into the state; its scores S become weights exp(a - top)."""
@@ -33,8 +34,11 @@ def absorb(
         state.total.zero_()
         state.index.fill_(-1)
     a, _ = _perturb(p, part, scores)
-    high, at = a.max(-1)
-    state.index = state.index.where(~(high > state.top), at + part.first)
+    if chooses:
+        high, at = a.max(-1)
+        state.index = state.index.where(~(high > state.top), at + part.first)
+    else:
+        high = a.amax(-1)
     top = state.top.maximum(high)
     finite = top.masked_fill(top == -math.inf, 0.0)  # -inf less itself would be NaN
     factor = (state.top - finite).exp_()
