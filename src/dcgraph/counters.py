@@ -6,7 +6,7 @@ rounds (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011), of 
 and of its column. The kernels in ``kernels.mixing`` compute the same function.
 
 A draw has four words. To hand them out without moving numbers between threads, columns come in
-groups of 256: word w of draw r belongs to column 64 w + r of the group.
+groups of 128: word w of draw r belongs to column 32 w + r of the group.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from torch import Tensor
 from . import kernels
 
 ROUNDS = 7
-QUARTER = 64
+QUARTER = 32
 """Columns of a group that take the same word of their draws; a group has four quarters."""
 GROUP = 4 * QUARTER
 

@@ -3,7 +3,7 @@
 Forward, each row is one program: it perturbs the row, parks it in its place and keeps the maximum,
 then reads it back (mostly from the L2 cache) and makes weights of it. Backward every entry stands
 for itself, and one pass over the block does it. Noise is drawn inside, as in ``dcgraph.counters``:
-a draw has four words, for columns 64 apart, so that no number has to change its thread.
+a draw has four words, for columns 32 apart, so that no number has to change its thread.
 
 Inside, a is counted in units of log 2, which the hardware takes powers and logarithms of.
 
@@ -23,8 +23,8 @@ UNIT = 0.6931471805599453  # of State.top
 LOWEST = -1e30  # instead of -inf, whose difference with itself is NaN
 
 _TILE, _WARPS = 2048, 4
-_QUARTER = tl.constexpr(64)
-_GROUP = tl.constexpr(256)
+_QUARTER = tl.constexpr(32)
+_GROUP = tl.constexpr(128)
 _ROUNDS = tl.constexpr(7)
 _LOG2_E = tl.constexpr(1.4426950408889634)
 _LN_2 = tl.constexpr(0.6931471805599453)

@@ -1,9 +1,9 @@
 r"""Mixing over a codebook as one stream: no product of query and codebook ever leaves the chip.
 
-Forward: a program has some queries and a part of the codebook, over which it goes 256 rows at a
+Forward: a program has some queries and a part of the codebook, over which it goes 128 rows at a
 time. It makes their logits, draws their noise, and keeps the maximum, the sum of exponentials and
 the mixture so far; at the end the parts are combined. Backward: to have no two programs add to the
-same number, there are two kernels. In the one a program has 256 rows of the codebook and goes over
+same number, there are two kernels. In the one a program has 128 rows of the codebook and goes over
 all queries; in the other it has some queries and goes over a part of the codebook.
 
 This pays where a vector is short, and the logits are most of what would have to be stored and read.
@@ -21,11 +21,11 @@ from torch import Tensor
 
 from .mixing import as_bytes, log2_noise, offsets, strided
 
-DIM = 256
+DIM = 128
 """The widest vectors that the kernels take."""
 
-_QUARTER = tl.constexpr(64)
-_GROUP = tl.constexpr(256)
+_QUARTER = tl.constexpr(32)
+_GROUP = tl.constexpr(128)
 _LOG2_E = tl.constexpr(1.4426950408889634)
 _LN_2 = tl.constexpr(0.6931471805599453)
 _LOWEST = tl.constexpr(-1e30)  # instead of -inf, whose difference with itself is NaN
@@ -230,7 +230,7 @@ def _quarter_of_codebook(
     noisy: tl.constexpr, given: tl.constexpr, masked: tl.constexpr, mixes: tl.constexpr,
     with_z: tl.constexpr, with_target: tl.constexpr, precision: tl.constexpr,
 ):  # fmt: skip
-    """What some queries add to the gradient of 64 rows; logits here are [codebook, query]."""
+    """What some queries add to the gradient of 32 rows; logits here are [codebook, query]."""
     column = (tl.arange(0, _QUARTER) + first)[:, None]
     score = tl.dot(c, tl.trans(q), input_precision=precision)
     x = _perturbed(
@@ -333,7 +333,7 @@ def _quarter_of_query(
     noisy: tl.constexpr, given: tl.constexpr, masked: tl.constexpr, mixes: tl.constexpr,
     with_target: tl.constexpr, width: tl.constexpr, precision: tl.constexpr,
 ):  # fmt: skip
-    """What 64 rows of the codebook add to the gradient of some queries."""
+    """What 32 rows of the codebook add to the gradient of some queries."""
     lane = tl.arange(0, _QUARTER)
     c = _load(codebook, lane + first, n, dim, width)
     column = (lane + first)[None, :]
@@ -468,7 +468,7 @@ def backward(
     _backward_query[tiles, parts, groups](*given, d_queries, rows, n, dim, each, **flags, **options)
     with_z = mixes and p.index is None
     _backward_codebook[triton.cdiv(n, _GROUP.value), groups](
-        *given, d_codebook, rows, n, dim, with_z=with_z, **flags, **_options(p, owns_codebook=True)
+        *given, d_codebook, rows, n, dim, with_z=with_z, **flags, **_options_of_codebook(p)
     )
     d_query = d_queries.sum(0).to(p.query.dtype)
     return d_query, d_codebook, offset.new_empty(0), offset.new_empty(0)
@@ -483,21 +483,25 @@ def _common(p: Any) -> tuple[Any, ...]:
     )
 
 
-def _options(p: Any, owns_codebook: bool = False) -> dict[str, Any]:
-    dim = p.codebook.shape[-1]
-    width = max(16, triton.next_power_of_2(dim))
-    height = 64 if width <= 128 else 32
+def _options(p: Any) -> dict[str, Any]:
+    """For the kernels whose programs have queries."""
     tf32 = getattr(torch.backends.cuda.matmul, "fp32_precision", "ieee") == "tf32"
     return {
         "noisy": p.noisy,
         "given": p.noise is not None,
         "masked": p.mask is not None,
-        "height": height,
-        "width": width,
+        "height": 64,
+        "width": max(16, triton.next_power_of_2(p.codebook.shape[-1])),
         "precision": "tf32" if tf32 else "tf32x3",  # the second is as good as float32
-        "num_warps": 8 if owns_codebook or width > 64 else 4,
+        "num_warps": 4,
         "num_stages": 2,
     }
+
+
+def _options_of_codebook(p: Any) -> dict[str, Any]:
+    """For the kernel whose programs have rows of the codebook, and their gradient in registers."""
+    options = _options(p)
+    return {**options, **({"num_warps": 8} if options["width"] > 64 else {"height": 32})}
 
 
 def _parts(n: int, others: int) -> tuple[int, int]:

@@ -23,7 +23,7 @@ from ..counters import row_keys
 from ..noise import Noise, check_noise, is_zero, random_seed
 from . import operators, plain
 from .problem import Problem
-from .ways import Way, best_way, can_stream
+from .ways import STREAMING_DIM, Way, best_way, can_stream
 
 _DTYPES = torch.float32, torch.bfloat16, torch.float16, torch.float64
 
@@ -189,7 +189,7 @@ def _scan(
         if way == "streaming" and not can_stream(p):
             raise ValueError(
                 'way="streaming" is for CUDA with Triton, float32 or bfloat16, a width of at most '
-                "256 and no dropout; leave it out, and the fastest way that can do it is taken."
+                f"{STREAMING_DIM} and no dropout; leave it out to have the fastest that can do it."
             )
     with torch.autocast(p.query.device.type, enabled=False):
         if way == "plain":
