@@ -68,9 +68,8 @@ def mix(
     >>> dc.mix(torch.tensor([9.0, 0.0]), codebook, beta=0.0)
     tensor([9.9988e-01, 1.2340e-04])
     """
-    p, batch = _problem(query, codebook, tau, beta, mask, dropout, noise, generator)
-    value, _, _, top = _scan(p, way, mixes=True, chooses=hard)
-    check_rows(top.unsqueeze(-1), -1)
+    p, batch = make_problem(query, codebook, tau, beta, mask, dropout, noise, generator)
+    value, *_ = scan(p, way, mixes=True, chooses=hard)
     return value.reshape(*batch, codebook.shape[-1])
 
 
@@ -96,10 +95,9 @@ def choose(
     >>> dc.choose(torch.tensor([[0.0, 3.0]]), codebook, beta=0.0)
     (tensor([1]), tensor([[0., 1.]]))
     """
-    p, batch = _problem(query, codebook, 1.0, beta, mask, dropout, noise, generator)
+    p, batch = make_problem(query, codebook, 1.0, beta, mask, dropout, noise, generator)
     with torch.no_grad():
-        _, _, index, top = _scan(p, way, mixes=False, chooses=True)
-    check_rows(top.unsqueeze(-1), -1)
+        _, _, index, _ = scan(p, way, mixes=False, chooses=True)
     row = p.codes(index.clamp(min=0)).masked_fill(index.unsqueeze(-1) < 0, 0.0)
     return index.reshape(batch), row.reshape(*batch, codebook.shape[-1])
 
@@ -122,9 +120,8 @@ def log_sum_exp(
     >>> dc.log_sum_exp(torch.zeros(1, 4), torch.randn(1000, 4)).exp()
     tensor([1000.])
     """
-    p, batch = _problem(query, codebook, tau, 0.0, mask, dropout, None, generator)
-    _, lse, _, top = _scan(p, way, mixes=False, chooses=False)
-    check_rows(top.unsqueeze(-1), -1)
+    p, batch = make_problem(query, codebook, tau, 0.0, mask, dropout, None, generator)
+    _, lse, _, _ = scan(p, way, mixes=False, chooses=False)
     return lse.reshape(batch)
 
 
@@ -149,39 +146,17 @@ def cross_entropy(
     >>> dc.cross_entropy(torch.tensor([[1.0, 0.0]]), codebook, torch.tensor([0]))
     tensor([0.0067])
     """
-    p, batch = _problem(query, codebook, tau, 0.0, mask, dropout, None, generator)
+    p, batch = make_problem(query, codebook, tau, 0.0, mask, dropout, None, generator)
     _check_target(target, batch, codebook.shape[-2])
     p = p.with_target(target.reshape(p.query.shape[:2]))
-    _, loss, _, top = _scan(p, way, mixes=False, chooses=False)
-    check_rows(top.unsqueeze(-1), -1)
+    _, loss, _, _ = scan(p, way, mixes=False, chooses=False)
     return loss.reshape(batch)
 
 
-def mix_straight_through(
-    query: Float[Tensor, "*batch dim"],
-    codebook: Float[Tensor, "*groups categories dim"],
-    tau: Dial = 1.0,
-    *,
-    beta: Dial = 1.0,
-    mask: Bool[Tensor, "..."] | None = None,
-    noise: Noise | None = None,
-    generator: torch.Generator | None = None,
-    way: Way | None = None,
-) -> Float[Tensor, "*batch dim"]:
-    """A row drawn from softmax(theta / beta), with the gradient of the mixture at softmax(theta /
-    tau), without noise: the estimator "straight_through" over a codebook."""
-    drawn, _ = choose(
-        query, codebook, beta=beta, mask=mask, noise=noise, generator=generator, way=way
-    )
-    p, batch = _problem(query, codebook, tau, 0.0, mask, 0.0, None, None)
-    p = p.with_index(drawn.reshape(p.query.shape[:2]))
-    value, *_ = _scan(p, way, mixes=True, chooses=False)
-    return value.reshape(*batch, codebook.shape[-1])
-
-
-def _scan(
-    p: Problem, way: Way | None, *, mixes: bool, chooses: bool
+def scan(
+    p: Problem, way: Way | None = None, *, mixes: bool, chooses: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Value, log-sum-exp, argmax and maximum by one of the ways, see :mod:`.operators`."""
     if way is None:
         way = best_way(p)
     else:
@@ -193,11 +168,14 @@ def _scan(
             )
     with torch.autocast(p.query.device.type, enabled=False):
         if way == "plain":
-            return plain.scan(p, mixes=mixes, chooses=chooses)
-        return operators.scan(p, way, mixes=mixes, chooses=chooses)
+            found = plain.scan(p, mixes=mixes, chooses=chooses)
+        else:
+            found = operators.scan(p, way, mixes=mixes, chooses=chooses)
+    check_rows(found[3].unsqueeze(-1), -1)
+    return found
 
 
-def _problem(
+def make_problem(
     query: Tensor,
     codebook: Tensor,
     tau: Dial,
