@@ -26,13 +26,16 @@ GROUP = 4 * QUARTER
 _LOW = 0xFFFFFFFF
 _FACTORS = 0xD2511F53, 0xCD9E8D57
 _BUMPS = 0x9E3779B9, 0xBB67AE85
-_APART = 0x9E3779B97F4A7C15 - (1 << 64)  # between the keys of two rows: odd, with scattered bits
 _AT_ONCE = 1 << 16  # draws: what they need of the cache stays there
 
 
 def row_keys(seed: Int[Tensor, " one"], rows: int) -> Int[Tensor, " {rows}"]:
-    """A key for every row, from a random int64 [1]."""
-    return seed + torch.arange(rows, device=seed.device) * _APART
+    """A key for every row, from a random int64 [1] of at most 62 bits.
+
+    Neighbours will do: Philox is made to scatter them. (A multiple that overflows is undefined in
+    what torch.compile makes of it.)
+    """
+    return seed + torch.arange(rows, device=seed.device)
 
 
 def philox(
@@ -147,12 +150,32 @@ def draw_kept(
     A draw serves eight entries, 16 bits each: half h of draw k belongs to entry h e + k of a row,
     where e = ceil(dim / 8) is the number of draws of a row.
     """
+    factors: Tensor = _keep(keys, rows, dim, share)
+    return factors
+
+
+@torch.library.custom_op("dcgraph::kept", mutates_args=())
+def _keep(keys: Tensor, rows: Tensor, dim: int, share: float) -> Tensor:
     each = -(-dim // 8)
     place = torch.arange(each, device=keys.device)
-    words = philox(keys.view(*keys.shape, 1, 1), (rows.unsqueeze(-1), place, 0, 1))
+    words = philox(keys[..., None, None], (rows.unsqueeze(-1), place, 0, 1))
     halves = [half for word in words for half in (word & 0xFFFF, word >> 16 & 0xFFFF)]
     drawn = torch.cat(halves, -1)[..., :dim]
     return (drawn >= threshold(share)).float().mul_(1 / (1 - share))
+
+
+@_keep.register_fake
+def _(keys: Tensor, rows: Tensor, dim: int, share: float) -> Tensor:
+    return keys.new_empty(*rows.shape, dim, dtype=torch.float32)
+
+
+@_keep.register_vmap
+def _(info: Any, in_dims: Any, keys: Tensor, rows: Tensor, *others: Any) -> tuple[Tensor, int]:
+    keys, rows = (
+        value.expand(info.batch_size, *value.shape) if dim is None else value.movedim(dim, 0)
+        for value, dim in zip((keys, rows), in_dims, strict=False)
+    )
+    return _keep(keys, rows, *others), 0
 
 
 def threshold(share: float) -> int:
