@@ -66,7 +66,7 @@ def mix(
     >>> import torch, dcgraph as dc
     >>> codebook = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
     >>> dc.mix(torch.tensor([3.0, 0.0]), codebook, beta=0.0)
-    tensor([0.9479, 0.0473])
+    tensor([0.9480, 0.0473])
     """
     p, batch = make_problem(query, codebook, tau, beta, mask, dropout, noise, generator)
     value, *_ = scan(p, way, mixes=True, chooses=hard)
