@@ -26,7 +26,7 @@ GROUP = 4 * QUARTER
 _LOW = 0xFFFFFFFF
 _FACTORS = 0xD2511F53, 0xCD9E8D57
 _BUMPS = 0x9E3779B9, 0xBB67AE85
-_AT_ONCE = 1 << 16  # draws: what they need of the cache stays there
+_AT_ONCE = 1 << 18  # draws: few enough for the cache, enough to share among threads
 
 
 def row_keys(seed: Int[Tensor, " one"], rows: int) -> Int[Tensor, " {rows}"]:
