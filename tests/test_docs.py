@@ -59,6 +59,12 @@ def test_chain_does_not_train(capsys: pytest.CaptureFixture[str]) -> None:
     assert min(ratios(names["with_residuals"])) > 0.5
 
 
+def test_mix() -> None:
+    names = run("docs/mix.md")
+    assert names["node"].is_large and names["v"].shape == (16, 64)
+    assert names["codebook"].grad is not None
+
+
 class Encoder(nn.Linear):
     def __init__(self, dim: int) -> None:
         super().__init__(12, dim)
