@@ -1,4 +1,4 @@
-"""Puts the tables of the docs in their places, from the records in results/ and benchmarks/results/.
+"""Puts the tables of the docs in their places, from the records of runs and of benchmarks.
 
 python docs/render.py; `make tables` does the same. A test fails where a page is out of date.
 """

@@ -25,9 +25,11 @@ from statistics_of_fit import chi_square_p, kolmogorov_p
 WAYS: list[Way] = ["plain", "blockwise"]
 
 
-@pytest.fixture
-def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(params=[0, 1 << 25], ids=["made again", "kept"])
+def small_blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several blocks, whose weights are made again in the backward pass or kept for it."""
     monkeypatch.setitem(blockwise._ENTRIES, "cpu", 3000)
+    monkeypatch.setitem(blockwise._KEPT, "cpu", request.param)
 
 
 several_blocks = pytest.mark.usefixtures("small_blocks")
@@ -382,13 +384,14 @@ def largest_made(n: int) -> int:
     query, codebook = (t.detach() for t in inputs(rows=4, n=n, dtype=torch.float32))
     p, _ = make_problem(query, codebook, 1.0, 1.0, None, 0.1, None, None)
     with Largest(but=codebook.numel()) as seen:
-        mixture, lse, _, _ = blockwise.forward(p, mixes=True, chooses=False)
-        blockwise.backward(p, mixture, lse, mixture, None)
+        mixture, lse, _, _, kept = blockwise.forward(p, mixes=True, chooses=False, learns=True)
+        blockwise.backward(p, mixture, lse, mixture, None, kept)
     return int(seen.bytes)
 
 
-@several_blocks
-def test_memory_does_not_grow_with_the_categories() -> None:
+def test_memory_does_not_grow_with_the_categories(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(blockwise._ENTRIES, "cpu", 3000)
+    monkeypatch.setitem(blockwise._KEPT, "cpu", 10_000)
     small, large = largest_made(10_000), largest_made(160_000)
     assert 0 < large <= 1.5 * small
     assert large < 4 * 160_000  # less than one row of all logits

@@ -31,6 +31,7 @@ def fused(monkeypatch: pytest.MonkeyPatch) -> None:
     parts = [Block(211, 301, 256), Block(0, 128, 0), Block(128, 256, 128)]
     monkeypatch.setattr(blockwise, "blocks", lambda *_: parts)
     monkeypatch.setattr(blockwise, "steps", lambda *_: steps)
+    monkeypatch.setitem(blockwise._KEPT, DEVICE, 0)
 
 
 def problem(**options: Any) -> Problem:
@@ -93,6 +94,13 @@ CASES = ["drawn noise", "given noise", "a mask", "a mask for all", "no noise", "
 @pytest.mark.parametrize("chooses", [False, True])
 def test_fused_steps(name: str, chooses: bool) -> None:
     agree(case(name), "blockwise", mixes=True, chooses=chooses and name != "an index")
+
+
+@pytest.mark.usefixtures("fused")
+@pytest.mark.parametrize("name", ["drawn noise", "a mask", "an index"])
+def test_fused_steps_with_weights_kept(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(blockwise._KEPT, DEVICE, 10_000)
+    agree(case(name), "blockwise", mixes=True, chooses=name == "a mask")
 
 
 @pytest.mark.usefixtures("fused")

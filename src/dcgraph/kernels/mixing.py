@@ -293,6 +293,31 @@ def _differentiate(
 
 
 @triton.jit
+def _differentiate_kept(
+    scores, scores_group, scores_row, pairs, pairs_group, pairs_row,
+    weights, weights_group, weights_row, tops, tops_stride, tau, lse, offset,
+    rows, width,
+    writes_z: tl.constexpr, tile: tl.constexpr,
+):  # fmt: skip
+    at = tl.program_id(0).to(tl.int64)
+    group, row = at // rows, at % rows
+    scores += group * scores_group + (rows + row) * scores_row
+    pairs += group * pairs_group + row * pairs_row
+    weights += group * weights_group + row * weights_row
+    total = tl.load(lse + at) * _LOG2_E
+    total = tl.where(total == float("-inf"), 0.0, total)
+    factor = tl.exp2(tl.load(tops + at * tops_stride) - total)
+    over_tau = 1.0 / tl.load(tau + at)
+    column = tl.program_id(1) * tile + tl.arange(0, tile)
+    inside = column < width
+    z = tl.load(weights + column, inside, 0.0).to(tl.float32) * factor
+    slope = tl.load(scores + column, inside, 0.0) + tl.load(offset + at)
+    if writes_z:
+        tl.store(pairs + rows * pairs_row + column, z.to(pairs.dtype.element_ty), inside)
+    tl.store(pairs + column, (z * slope * over_tau).to(pairs.dtype.element_ty), inside)
+
+
+@triton.jit
 def _draw(out, keys, count, first, tile: tl.constexpr):
     at = tl.program_id(0).to(tl.int64)
     out += at * count
@@ -438,6 +463,20 @@ def differentiate(
         noisy=p.noisy, given=p.noise is not None, masked=p.mask is not None,
         mixes=scores.shape[1] > rows, writes_z=pairs.shape[1] > rows,
         with_target=at_target is not None, tile=_TILE, num_warps=_WARPS,
+    )  # fmt: skip
+
+
+def differentiate_kept(
+    p: Any, scores: Tensor, pairs: Tensor, weights: Tensor, top: Tensor, lse: Tensor,
+    offset: Tensor,
+) -> None:  # fmt: skip
+    """The same from <v, C> and the weights exp(a - top) of the forward pass."""
+    groups, rows = p.shape[:2]
+    width = weights.shape[-1]
+    _differentiate_kept[groups * rows, triton.cdiv(width, _TILE)](
+        *(*strided(scores), *strided(pairs), *strided(weights), top, top.stride(1)),
+        *(p.tau.contiguous(), lse.contiguous(), offset, rows, width),
+        writes_z=pairs.shape[1] > rows, tile=_TILE, num_warps=_WARPS,
     )  # fmt: skip
 
 

@@ -440,8 +440,7 @@ def backward(
     lse: Tensor,
     of_mixture: Tensor | None,
     of_lse: Tensor | None,
-    learns_dials: bool = False,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor]:
     """Gradients of query and codebook; those of tau and beta are left to ``mixing.blockwise``."""
     groups, rows, n, dim = p.shape
     options = _options(p)
@@ -456,12 +455,7 @@ def backward(
     d_queries = p.tau.new_empty(parts, groups, rows, dim)
     d_codebook = torch.empty_like(p.codebook, memory_format=torch.contiguous_format)
     if not groups * rows:
-        return (
-            torch.zeros_like(p.query),
-            d_codebook.zero_(),
-            offset.new_empty(0),
-            offset.new_empty(0),
-        )
+        return torch.zeros_like(p.query), d_codebook.zero_()
     query, codebook, *others = _common(p)
     given = query, codebook, v.contiguous(), *others, lse.contiguous(), offset, of_target, targets
     flags = {"mixes": mixes, "with_target": at_target is not None}
@@ -470,8 +464,7 @@ def backward(
     _backward_codebook[triton.cdiv(n, _GROUP.value), groups](
         *given, d_codebook, rows, n, dim, with_z=with_z, **flags, **_options_of_codebook(p)
     )
-    d_query = d_queries.sum(0).to(p.query.dtype)
-    return d_query, d_codebook, offset.new_empty(0), offset.new_empty(0)
+    return d_queries.sum(0).to(p.query.dtype), d_codebook
 
 
 def _common(p: Any) -> tuple[Any, ...]:

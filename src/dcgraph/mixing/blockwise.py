@@ -12,6 +12,8 @@ gradient v of the mixture m, and l of the log-sum-exp,
     dq = \sum_j \delta_j C_j, \qquad dC_j = \sum_{rows} (\delta_j q + z_j v) .
 
 The queries and v stand side by side, and so do delta and z: a block needs three matrix products.
+Where all weights of the forward pass together are few, they are kept, and a block needs no more
+than <v, C>, delta and the gradients.
 
 What happens to a block between the products is ``steps``: in torch, or one kernel.
 """
@@ -31,6 +33,9 @@ from .problem import Problem
 
 _ENTRIES = {"cpu": 1 << 20, "cuda": 1 << 24}
 """Of a block of logits: on a CPU what its cache holds, on a GPU what keeps it busy."""
+
+_KEPT = {"cpu": 1 << 25, "cuda": 1 << 26}
+"""Weights of one call that are kept for the backward pass, at most; else they are made again."""
 
 _ALIGNED = 8  # a row of products that is no multiple of this long makes cuBLAS several times slower
 
@@ -61,6 +66,18 @@ class State:
     mixture: Tensor  # sum of exp(a - top) C, float32; no columns where it is not wanted
 
 
+@dataclass(frozen=True)
+class Kept:
+    """Weights exp(a - top) of the forward pass, block beside block, and the tops of each block."""
+
+    weights: Tensor
+    tops: Tensor
+
+    def of(self, parts: list[Block], number: int) -> Tensor:
+        start = sum(part.width for part in parts[:number])
+        return self.weights[..., start : start + parts[number].width]
+
+
 def blocks(n: int, rows: int, device: torch.device) -> list[Block]:
     """The codebook in blocks, in the order in which to take them.
 
@@ -81,6 +98,20 @@ def blocks(n: int, rows: int, device: torch.device) -> list[Block]:
     return in_order
 
 
+def keeps(p: Problem, mixes: bool, learns: bool) -> bool:
+    """Whether the weights are few enough to be kept for the backward pass."""
+    groups, rows, n, _ = p.shape
+    return mixes and learns and groups * rows * n <= _KEPT["cuda" if p.query.is_cuda else "cpu"]
+
+
+def kept_shapes(p: Problem, mixes: bool, learns: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Of the weights and of their tops, [groups, rows, ...]; without rows where none are kept."""
+    groups, rows, n, _ = p.shape
+    parts = blocks(n, groups * rows, p.query.device)
+    rows = rows if keeps(p, mixes, learns) else 0
+    return (groups, rows, sum(part.width for part in parts)), (groups, rows, len(parts))
+
+
 def steps(p: Problem, learns_dials: bool = False) -> Any:
     """The module that knows what happens between the products."""
     if p.query.is_cuda and p.island == torch.float32 and not learns_dials and kernels.available():
@@ -90,8 +121,13 @@ def steps(p: Problem, learns_dials: bool = False) -> Any:
     return steps_by_torch
 
 
-def forward(p: Problem, *, mixes: bool, chooses: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The mixture (if wanted), log-sum-exp, argmax (if wanted) and maximum of a, for every row."""
+def forward(
+    p: Problem, *, mixes: bool, chooses: bool, learns: bool = False
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Kept]:
+    """The mixture (if wanted), log-sum-exp, argmax (if wanted) and maximum of a, for every row.
+
+    If it ``learns`` from them, also weights for the backward pass, as long as they are few.
+    """
     groups, rows, n, dim = p.shape
     island, run = p.island, steps(p)
     new = p.query.new_empty
@@ -101,20 +137,26 @@ def forward(p: Problem, *, mixes: bool, chooses: bool) -> tuple[Tensor, Tensor, 
         new(groups, rows, dtype=torch.int64),
         new(groups, rows, dim if mixes else 0, dtype=island),
     )
-    query = p.query.to(_product_dtype(p)).contiguous()
+    query = p.query.to(product_dtype(p)).contiguous()
     parts = blocks(n, groups * rows, p.query.device)
     widest = max(part.width for part in parts)
-    buffer = new(groups, rows, widest, dtype=island)
-    weights = buffer if query.dtype == island or not mixes else query.new_empty(buffer.shape)
+    shape, shape_of_tops = kept_shapes(p, mixes, learns)
+    kept = Kept(query.new_empty(shape), new(shape_of_tops, dtype=island))
+    keep, in_place = keeps(p, mixes, learns), query.dtype == island or not mixes
+    buffer = new(groups, rows, 0 if keep and in_place else widest, dtype=island)
+    weights = buffer if keep or in_place else query.new_empty(groups, rows, widest)
     for number, part in enumerate(parts):
         codes, _ = _codes(p, part)
-        scores, own = buffer[..., : part.width], weights[..., : part.width]
+        own = kept.of(parts, number) if keep else weights[..., : part.width]
+        scores = own if keep and in_place else buffer[..., : part.width]
         _multiply(query, codes.mT, scores)
         run.absorb(p, part, scores, own, state, mixes, chooses, fresh=number == 0)
         if mixes:
             _multiply(own, codes, state.mixture, adds=number > 0)
+        if keep:
+            kept.tops[..., number] = state.top
     mixture, lse, top = run.finish(state, p.query.dtype)
-    return mixture, lse, state.index, top
+    return mixture, lse, state.index, top, kept
 
 
 def backward(
@@ -123,6 +165,7 @@ def backward(
     lse: Tensor,
     of_mixture: Tensor | None,
     of_lse: Tensor | None,
+    kept: Kept,
     learns_dials: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of query, codebook, tau and beta; the last two are empty unless asked for.
@@ -131,7 +174,7 @@ def backward(
     it adds to the gradient of the codebook is not in here.
     """
     groups, rows, n, dim = p.shape
-    island, dtype, run = p.island, _product_dtype(p), steps(p, learns_dials)
+    island, dtype, run = p.island, product_dtype(p), steps(p, learns_dials)
     offset = run.offsets(p, of_mixture, mixture, of_lse)
     # Side by side: queries over v here, and in a block S over <v, C>, then delta over z.
     both = p.query if of_mixture is None else torch.cat([p.query, of_mixture], 1)
@@ -144,27 +187,34 @@ def backward(
     height = rows if p.index is not None else both.shape[1]
     d_query = both.new_empty(groups, rows, dim, dtype=island)
     d_codebook = torch.empty_like(p.codebook, memory_format=torch.contiguous_format)
+    has_weights = kept.weights.numel() > 0 and of_mixture is not None
+    has_weights = has_weights and of_lse is None and not learns_dials
     d_tau, d_beta = (p.tau.new_zeros((groups, rows) if learns_dials else 0) for _ in range(2))
     for number, part in enumerate(parts):
-        codes, kept = _codes(p, part)
+        codes, factors = _codes(p, part)
         scores, pair = buffer[..., : part.width], pairs[:, :height, : part.width]
-        _multiply(both, codes.mT, scores)
-        dials = run.differentiate(p, part, scores, pair, lse, offset, of_lse, learns_dials)
-        if dials is not None:
-            d_tau += dials[0]
-            d_beta += dials[1]
+        if has_weights:
+            _multiply(both[:, rows:], codes.mT, scores[:, rows:])
+            weights, top = kept.of(parts, number), kept.tops[..., number]
+            run.differentiate_kept(p, scores, pair, weights, top, lse, offset)
+        else:
+            _multiply(both, codes.mT, scores)
+            dials = run.differentiate(p, part, scores, pair, lse, offset, of_lse, learns_dials)
+            if dials is not None:
+                d_tau += dials[0]
+                d_beta += dials[1]
         _multiply(pair[:, :rows], codes, d_query, adds=number > 0)
         target = part.of(d_codebook)
-        if kept is None and target.dtype in (dtype, torch.float32):
+        if factors is None and target.dtype in (dtype, torch.float32):
             _multiply(pair.mT, both[:, :height], target)
         else:
             product = both.new_empty(target.shape, dtype=island)
             _multiply(pair.mT, both[:, :height], product)
-            target.copy_(product if kept is None else product.mul_(kept))
+            target.copy_(product if factors is None else product.mul_(factors))
     return d_query.to(p.query.dtype), d_codebook, d_tau, d_beta
 
 
-def _product_dtype(p: Problem) -> torch.dtype:
+def product_dtype(p: Problem) -> torch.dtype:
     """bfloat16 has a product of its own on a GPU; the weights of float16 would underflow."""
     on_gpu = p.query.is_cuda and p.query.dtype == torch.bfloat16
     return torch.bfloat16 if on_gpu and kernels.available() else p.island
@@ -172,14 +222,14 @@ def _product_dtype(p: Problem) -> torch.dtype:
 
 def _codes(p: Problem, part: Block) -> tuple[Tensor, Tensor | None]:
     """Rows of the codebook, ready for products, and the factors of their dropout."""
-    codes = part.of(p.codebook).to(_product_dtype(p))
+    codes = part.of(p.codebook).to(product_dtype(p))
     if not p.dropout:
         return codes, None
-    kept = _kept(p, part)
-    return codes * kept.to(codes.dtype), kept
+    factors = _factors(p, part)
+    return codes * factors.to(codes.dtype), factors
 
 
-def _kept(p: Problem, part: Block) -> Tensor:
+def _factors(p: Problem, part: Block) -> Tensor:
     keys, dim = p.keys[:, 0], p.codebook.shape[-1]
     if keys.is_cuda and kernels.available():
         from ..kernels.mixing import draw_kept_rows

@@ -25,16 +25,9 @@ def scan(
     """
     fields = (p.query, p.codebook, p.tau, p.beta, p.keys, p.noise, p.mask, p.target, p.index)
     run = differentiable(_Scan, _forward)
-    value, lse, index, top, _ = run(*fields, p.noisy, p.dropout, way, mixes, chooses)
+    learns = torch.is_grad_enabled() and (p.query.requires_grad or p.codebook.requires_grad)
+    value, lse, index, top, *_ = run(*fields, p.noisy, p.dropout, way, mixes, chooses, learns)
     return value, lse, index, top
-
-
-def _implementation(way: str) -> Any:
-    if way == "streaming":
-        from ..kernels import streaming
-
-        return streaming
-    return blockwise
 
 
 @torch.library.custom_op("dcgraph::scan_codebook", mutates_args=())
@@ -53,17 +46,27 @@ def _forward(
     way: str,
     mixes: bool,
     chooses: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    learns: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     p = Problem(query, codebook, tau, beta, keys, noise, mask, target, index, noisy, dropout)
-    run = _implementation(way)
-    mixture, lse, best, top = run.forward(p, mixes=mixes, chooses=chooses)
+    if way == "streaming":
+        from ..kernels import streaming
+
+        mixture, lse, best, top = streaming.forward(p, mixes=mixes, chooses=chooses)
+        weights, tops = mixture.new_empty(0), lse.new_empty(0)
+    else:
+        mixture, lse, best, top, kept = blockwise.forward(
+            p, mixes=mixes, chooses=chooses, learns=learns
+        )
+        weights, tops = kept.weights, kept.tops
     if target is not None:
         lse = lse - _at_target(p, target)
     if not mixes or not (chooses or index is not None):
-        return mixture, lse, best, top, mixture.new_empty(0)
+        return mixture, lse, best, top, mixture.new_empty(0), weights, tops
     chosen = best if index is None else index.clone()
     row = p.codes(chosen.clamp(min=0)).to(query.dtype)
-    return row.masked_fill(chosen.unsqueeze(-1) < 0, 0.0), lse, chosen, top, mixture
+    row = row.masked_fill(chosen.unsqueeze(-1) < 0, 0.0)
+    return row, lse, chosen, top, mixture, weights, tops
 
 
 def _at_target(p: Problem, target: Tensor) -> Tensor:
@@ -81,6 +84,8 @@ def _backward(
     of_lse: Tensor | None,
     value: Tensor,
     lse: Tensor,
+    weights: Tensor,
+    tops: Tensor,
     query: Tensor,
     codebook: Tensor,
     tau: Tensor,
@@ -98,8 +103,16 @@ def _backward(
     p = Problem(query, codebook, tau, beta, keys, noise, mask, target, index, noisy, dropout)
     if target is not None:
         lse = lse + _at_target(p, target)
-    run = blockwise if learns_dials else _implementation(way)
-    d_query, d_codebook, d_tau, d_beta = run.backward(p, value, lse, of_value, of_lse, learns_dials)
+    if way == "streaming" and not learns_dials:
+        from ..kernels import streaming
+
+        d_query, d_codebook = streaming.backward(p, value, lse, of_value, of_lse)
+        d_tau, d_beta = lse.new_empty(0), lse.new_empty(0)
+    else:
+        kept = blockwise.Kept(weights, tops)
+        d_query, d_codebook, d_tau, d_beta = blockwise.backward(
+            p, value, lse, of_value, of_lse, kept, learns_dials
+        )
     if index is not None and of_value is not None:
         _add_to_chosen(p, index, of_value, d_codebook)
     return d_query, d_codebook, d_tau, d_beta
@@ -119,24 +132,29 @@ def _add_to_chosen(p: Problem, index: Tensor, of_mixture: Tensor, d_codebook: Te
 
 
 @_forward.register_fake
-def _(query: Tensor, codebook: Tensor, tau: Tensor, *others: Any) -> tuple[Tensor, ...]:
-    index, mixes, chooses = others[5], others[9], others[10]
+def _(query: Tensor, *others: Any) -> tuple[Tensor, ...]:
+    p = Problem(query, *others[:10])
+    way, mixes, chooses, learns = others[10:]
     value = query.new_empty(*query.shape[:2], query.shape[2] if mixes else 0)
-    hard = mixes and (chooses or index is not None)
-    mixture = torch.empty_like(value) if hard else query.new_empty(0)
+    hard = mixes and (chooses or p.index is not None)
+    of_rows = query.new_empty(query.shape[:2], dtype=p.island)
+    shapes: Any = (0, 0) if way == "streaming" else blockwise.kept_shapes(p, mixes, learns)
+    dtype = query.dtype if way == "streaming" else blockwise.product_dtype(p)
     return (
         value,
-        torch.empty_like(tau),
-        torch.empty_like(tau, dtype=torch.int64),
-        torch.empty_like(tau),
-        mixture,
+        torch.empty_like(of_rows),
+        torch.empty_like(of_rows, dtype=torch.int64),
+        torch.empty_like(of_rows),
+        torch.empty_like(value) if hard else query.new_empty(0),
+        query.new_empty(shapes[0], dtype=dtype),
+        query.new_empty(shapes[1], dtype=p.island),
     )
 
 
 @_backward.register_fake
 def _(
-    of_value: Any, of_lse: Any, value: Tensor, lse: Tensor, query: Tensor, codebook: Tensor,
-    *others: Any,
+    of_value: Any, of_lse: Any, value: Tensor, lse: Tensor, weights: Any, tops: Any,
+    query: Tensor, codebook: Tensor, *others: Any,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     learns_dials = others[-1]
     return (
@@ -173,8 +191,8 @@ def _map(operator: Any, before: int, info: Any, in_dims: Any, *arguments: Any) -
 
     def apart(value: Tensor) -> Any:
         if into == 0:
-            return value.unflatten(0, (size, -1))
-        return value.unflatten(1, (size, -1)).movedim(1, 0)
+            return value.unflatten(0, (size, value.shape[0] // size))
+        return value.unflatten(1, (size, value.shape[1] // size)).movedim(1, 0)
 
     return found, apart, shared
 
@@ -182,15 +200,14 @@ def _map(operator: Any, before: int, info: Any, in_dims: Any, *arguments: Any) -
 @_forward.register_vmap
 def _(info: Any, in_dims: Any, *arguments: Any) -> Any:
     found, apart, _ = _map(_forward, 0, info, in_dims, *arguments)
-    *values, mixture = found
-    alone = mixture.ndim == 1  # nothing is in it
-    out = (*map(apart, values), mixture if alone else apart(mixture))
-    return out, (0, 0, 0, 0, None if alone else 0)
+    alone = [value.ndim == 1 for value in found]  # those in which nothing is
+    out = (value if a else apart(value) for value, a in zip(found, alone, strict=True))
+    return tuple(out), tuple(None if a else 0 for a in alone)
 
 
 @_backward.register_vmap
 def _(info: Any, in_dims: Any, *arguments: Any) -> Any:
-    found, apart, shared = _map(_backward, 4, info, in_dims, *arguments)
+    found, apart, shared = _map(_backward, 6, info, in_dims, *arguments)
     d_query, d_codebook, *dials = found
     if shared:  # the sum over all replicas is known: one of them has it, the others nothing
         rest = d_codebook.new_zeros(()).expand(info.batch_size - 1, *d_codebook.shape)
@@ -213,13 +230,13 @@ class _Scan(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        value, lse, index, top, mixture = output
-        ctx.mark_non_differentiable(index, top, mixture)
+        value, lse, index, top, mixture, weights, tops = output
+        ctx.mark_non_differentiable(index, top, mixture, weights, tops)
         ctx.set_materialize_grads(False)
-        hard = inputs[-2] and (inputs[-1] or inputs[8] is not None)
+        hard = inputs[-3] and (inputs[-2] or inputs[8] is not None)
         tensors = list(inputs[:_TENSORS])
         tensors[8] = index if hard else None
-        ctx.save_for_backward(mixture if hard else value, lse, *tensors)
+        ctx.save_for_backward(mixture if hard else value, lse, weights, tops, *tensors)
         ctx.options = inputs[_TENSORS : _TENSORS + 3]
 
     @staticmethod
@@ -228,7 +245,7 @@ class _Scan(torch.autograd.Function):
         run = differentiable(_ScanBackward, _backward)
         found = run(of_value, of_lse, *ctx.saved_tensors, *ctx.options, learns)
         of_dials = found[2:] if learns else (None, None)
-        return (*found[:2], *of_dials, *[None] * 10)
+        return (*found[:2], *of_dials, *[None] * 11)
 
 
 class _ScanBackward(torch.autograd.Function):

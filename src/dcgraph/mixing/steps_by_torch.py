@@ -106,6 +106,20 @@ def differentiate(
     return d_tau, d_beta
 
 
+def differentiate_kept(
+    p: Problem, scores: Tensor, pairs: Tensor, weights: Tensor, top: Tensor, lse: Tensor,
+    offset: Tensor,
+) -> None:  # fmt: skip
+    """The same from <v, C> and the weights exp(a - top) of the forward pass."""
+    rows = p.query.shape[1]
+    finite = lse.masked_fill(lse == -math.inf, 0.0)
+    z = weights * (top - finite).exp().unsqueeze(-1)
+    delta = (scores[:, rows:] + offset.unsqueeze(-1)).mul_(z).div_(p.tau.unsqueeze(-1))
+    if pairs.shape[1] > rows:
+        pairs[:, rows:].copy_(z)
+    pairs[:, :rows].copy_(delta)
+
+
 def _perturb(p: Problem, part: Block, scores: Tensor) -> tuple[Tensor, Tensor | None]:
     """a = (S + beta G) / tau in the place of S, and G."""
     noise = None
