@@ -25,7 +25,7 @@ TEXTS = ("[MAX 2 9 [MIN 4 7 ] 0 ]", "[MED 3 1 ]", "[MIN [MAX 1 2 ] [MED 8 [MAX 0
 VARIANTS = {
     "paper": PAPER,
     "counters": replace(PAPER, encoder="counters", earlier=True, parents="operators"),
-    "ternary": replace(PAPER, encoder="ternary", earlier=True, gate="vector"),
+    "whole": replace(PAPER, encoder="whole", earlier=True, gate="vector", restart=True),
     "given": replace(PAPER, edges="given"),
     "always": replace(PAPER, residual="always"),
     "weighted": replace(PAPER, residual="weighted"),
@@ -36,7 +36,7 @@ VARIANTS = {
     "spanning tree": replace(PAPER, model="states", prior="spanning_tree"),
     "tree of digits": replace(PAPER, prior="arborescence"),
 }
-OURS = ("paper", "counters", "ternary", "given", "always", "weighted")
+OURS = ("paper", "counters", "whole", "given", "always", "weighted")
 
 
 def batch_of(texts: tuple[str, ...]) -> Batch:
@@ -142,8 +142,9 @@ def test_states_send_messages_for_each_pair() -> None:
     root = x[0].clone()
     for child in range(x.shape[0]):
         if edges[0, child, 0]:
-            hidden = (model.of_receiver(x[0]) + model.of_sender(x[child])).relu()
-            root = root + model.message(hidden).relu()
+            layers = model.message
+            hidden = (layers.of_receiver(x[0]) + layers.of_sender(x[child])).relu()
+            root = root + layers.last(hidden).relu()
     torch.testing.assert_close(answers[0], model.classify(root))
 
 
@@ -169,7 +170,7 @@ def test_hard_edges_of_the_baselines_are_trees() -> None:
     assert torch.equal(undirected.sum((1, 2)), 2.0 * (batch["length"] - 1))
 
 
-@pytest.mark.parametrize("name", ["paper", "counters", "ternary"])
+@pytest.mark.parametrize("name", ["paper", "counters", "whole"])
 @pytest.mark.parametrize("training", [True, False])
 def test_every_token_has_one_parent_among_those_allowed(name: str, training: bool) -> None:
     model = tree_model(name).train(training)
@@ -201,7 +202,7 @@ def test_the_first_layer_of_messages_starts_as_one_of_both_inputs(name: str) -> 
     model = ListOps().model(VARIANTS[name])
     assert isinstance(model, LatentTree | StateTree)
     bound = 1 / 120**0.5
-    for layer in (model.of_receiver, model.of_sender):
+    for layer in (model.message.of_receiver, model.message.of_sender):
         assert 0.98 * bound < float(layer.weight.detach().abs().max()) <= bound
 
 
@@ -269,12 +270,36 @@ def test_counters_can_parse_at_any_depth() -> None:
     assert torch.equal(guessed[parents >= 0], parents[parents >= 0])
 
 
-def test_ternary_counters_move_by_whole_numbers_when_hard() -> None:
-    torch.manual_seed(0)
-    encoder = Counters(3, ternary=True).eval()
-    assert set(encoder.table().unique().tolist()) <= {-1.0, 0.0, 1.0}
-    relaxed = encoder.train().table()
-    assert relaxed.abs().min() > 0 and relaxed.abs().max() < 1 and relaxed.requires_grad
+def test_whole_counters_move_by_whole_numbers_when_hard() -> None:
+    encoder = Counters(1, whole=True)
+    with torch.no_grad():
+        encoder.moves[:3, 0] = torch.tensor([0.8, -1.3, 0.4])
+    assert encoder.eval().table()[:3, 0].tolist() == [1.0, -1.0, 0.0]
+    # In training by and by: not at all at first, half at alpha = 3/4, and wholly at 1.
+    expected = {0.4: [0.8, -1.3, 0.4], 0.75: [0.9, -1.15, 0.2], 1.0: [1.0, -1.0, 0.0]}
+    for alpha, moves in expected.items():
+        dc.Dials(tau=1.0, beta=0.0, alpha=alpha).attach(encoder.train())
+        table = encoder.table()
+        assert table[:3, 0].tolist() == pytest.approx(moves)
+        (gradient,) = torch.autograd.grad(table.sum(), encoder.moves)
+        assert gradient.eq(1).all()
+
+
+def test_a_value_that_restarts_comes_from_the_children_alone() -> None:
+    """Of a chain of operators, each round gives the value one level up; the state before does not
+    matter."""
+    batch = batch_of(("[MAX [MIN [MED 4 7 ] ] ]",))
+    for restart in (True, False):
+        torch.manual_seed(0)
+        settings = replace(VARIANTS["given"], restart=restart, parents="operators", earlier=True)
+        model = ListOps().model(settings).eval()
+        assert isinstance(model, LatentTree)
+        runs = [
+            model.run(batch["tokens"], batch["length"], batch["parents"], rounds)[1]
+            for rounds in (5, 6, 9)
+        ]
+        settled = all(torch.equal(runs[0], run) for run in runs)
+        assert settled == restart
 
 
 def test_two_lstms_give_products_of_their_states() -> None:
@@ -354,7 +379,7 @@ def test_settings_that_make_no_sense_are_refused() -> None:
     with pytest.raises(ValueError, match="add --earlier"):
         ListOpsSettings(parents="operators")
     with pytest.raises(ValueError, match="looks back alone"):
-        ListOpsSettings(encoder="ternary")
+        ListOpsSettings(encoder="whole")
     with pytest.raises(ValueError, match="has no direction"):
         ListOpsSettings(prior="spanning_tree")
     with pytest.raises(ValueError, match="no rule for parents"):

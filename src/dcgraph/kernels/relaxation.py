@@ -44,6 +44,12 @@ def _log2_exponential(own, other):
 
 
 @triton.jit
+def gumbel_of_bits(own, other):
+    """Gumbel(0, 1) noise from two words of random bits, of which the second may be used again."""
+    return _log2_exponential(own, other) * -_LN_2
+
+
+@triton.jit
 def _noise_words(seed, stream, columns):
     # Philox with the counter (column, stream): 4 words for columns c, c + Q, c + 2Q, c + 3Q.
     zero = tl.zeros_like(columns)

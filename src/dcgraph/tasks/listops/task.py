@@ -40,8 +40,8 @@ class ListOpsSettings(Settings):
         "tree", "ours; or the same without digits as states; or an LSTM"
     )
     edges: Literal["learned", "given"] = shared("learned", "whether the parse tree is given")
-    encoder: Literal["lstm", "counters", "ternary"] = shared(
-        "lstm", "what scores the edges: two LSTMs; counters that move freely; or by -1, 0, 1"
+    encoder: Literal["lstm", "counters", "whole"] = shared(
+        "lstm", "what scores the edges: two LSTMs; counters; or counters of whole numbers"
     )
     counters: int = shared(4, "how many counters")
     prior: Literal["one_parent", "arborescence", "spanning_tree"] = shared(
@@ -50,6 +50,7 @@ class ListOpsSettings(Settings):
     parents: Literal["tokens", "operators"] = shared("tokens", "who can be a parent")
     earlier: bool = shared(False, "a parent stands before its child, and the root sends nothing")
     rounds: int = shared(5, "rounds of messages")
+    restart: bool = shared(False, "a token's value comes from its children's alone")
     residual: Literal["drop", "always", "weighted"] = shared("drop", "kind of residual")
     gate: Literal["call", "example", "vector"] = shared("call", "what shares a draw of the gate")
     dim: int = shared(60, "width of the states")
@@ -110,6 +111,7 @@ class ListOps(Task):
             edges,
             s.dim,
             rounds=s.rounds,
+            restart=s.restart,
             residual=s.residual,
             gate=s.gate,
             dropout=s.dropout,
@@ -167,7 +169,7 @@ class ListOps(Task):
 def _encoder(settings: ListOpsSettings) -> nn.Module:
     if settings.encoder == "lstm":
         return TwoLSTMs(settings.dim)
-    return Counters(settings.counters, ternary=settings.encoder == "ternary")
+    return Counters(settings.counters, whole=settings.encoder == "whole")
 
 
 def measure(model: nn.Module, data: Data, split: str, rounds: int) -> dict[str, float]:
