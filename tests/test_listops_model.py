@@ -14,7 +14,7 @@ from dcgraph.tasks.listops.baselines import Sequence, StateTree
 from dcgraph.tasks.listops.encoders import Counters, TwoLSTMs, nearest
 from dcgraph.tasks.listops.expressions import CLOSE, OPERATORS, TOKENS, Expression, parse
 from dcgraph.tasks.listops.generator import distinct
-from dcgraph.tasks.listops.messages import Routes, kept, messages, messages_by_torch
+from dcgraph.tasks.listops.messages import MessageLayers, Routes, kept, messages, messages_by_torch
 from dcgraph.tasks.listops.model import LatentTree
 from dcgraph.tasks.listops.sets import law_of
 from dcgraph.tasks.listops.task import PAPER, ListOps, ListOpsSettings, measure, tables_of
@@ -27,6 +27,7 @@ VARIANTS = {
     "counters": replace(PAPER, encoder="counters", earlier=True, parents="operators"),
     "whole": replace(PAPER, encoder="whole", earlier=True, gate="vector", restart=True),
     "given": replace(PAPER, edges="given"),
+    "pairs": replace(PAPER, masks="pair"),
     "always": replace(PAPER, residual="always"),
     "weighted": replace(PAPER, residual="weighted"),
     "lstm": replace(PAPER, model="lstm"),
@@ -36,7 +37,7 @@ VARIANTS = {
     "spanning tree": replace(PAPER, model="states", prior="spanning_tree"),
     "tree of digits": replace(PAPER, prior="arborescence"),
 }
-OURS = ("paper", "counters", "whole", "given", "always", "weighted")
+OURS = ("paper", "counters", "whole", "given", "pairs", "always", "weighted")
 
 
 def batch_of(texts: tuple[str, ...]) -> Batch:
@@ -73,6 +74,38 @@ def test_messages_go_to_receivers_alone() -> None:
     kinds = torch.tensor([[1, -1, 0]])
     received = messages(*given, Routes(torch.rand(1, 3, 3), kinds, 2))
     assert received[0, 1].eq(0).all() and received[0, 0].ne(0).any()
+
+
+def test_messages_to_the_root_alone_are_those_to_all() -> None:
+    """By kinds, and without them; one receiver is less than the kinds, so it is done otherwise."""
+    torch.manual_seed(0)
+    tokens, edges = torch.randint(4, (3, 9)), torch.rand(3, 9, 9)
+    layers, x, rows = MessageLayers(5, dropout=0.0), torch.randn(3, 9, 5), torch.randn(4, 5)
+    by_kind, each = Routes(edges, tokens, 4), Routes(edges)
+    to_all = layers(rows, x, by_kind)
+    torch.testing.assert_close(layers(rows[tokens], x, each), to_all)
+    torch.testing.assert_close(layers(rows, x, by_kind.to_root()), to_all[:, :1])
+    torch.testing.assert_close(layers(rows[tokens][:, :1], x, each.to_root()), to_all[:, :1])
+
+
+@pytest.mark.parametrize("name", ["paper", "whole", "states"])
+def test_the_answer_is_the_value_of_the_root(name: str) -> None:
+    torch.manual_seed(0)
+    model = ListOps().model(replace(VARIANTS[name], edges="given")).eval()
+    assert isinstance(model, LatentTree | StateTree)
+    batch = batch_of(TEXTS)
+    given = batch["tokens"], batch["length"], batch["parents"]
+    values = model.run(*given)[1]
+    torch.testing.assert_close(model(*given), values[:, 0] if values.ndim == 3 else values)
+
+
+def test_masks_of_pairs_change_nothing_but_dropout() -> None:
+    batch = batch_of(TEXTS)
+    given = batch["tokens"], batch["length"], batch["parents"]
+    answers = [tree_model(name).eval()(*given) for name in ("paper", "pairs")]
+    assert tree_model("pairs").masks == "pair"
+    # Argmax in both: the paper's root chooses at random, but the same in both.
+    torch.testing.assert_close(*answers)
 
 
 def test_dropout_has_its_mean_and_is_shared_by_a_kind() -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 import torch
 from torch import Tensor, nn
 
 import dcgraph as dc
+from dcgraph.tasks.listops import digits
 
 kernel = pytest.importorskip("dcgraph.kernels.discrete", reason="the kernels need Triton")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -102,3 +105,36 @@ def test_mapped_over_replicas_as_a_population_does() -> None:
     assert relative_error(mapped, expected) < TOLERANCE
     for one_, other in zip(gradients(mapped, given), gradients(expected, given), strict=True):
         assert relative_error(one_, other) < TOLERANCE
+
+
+@pytest.mark.parametrize("residual", ["drop", "always", "weighted", "none"])
+@pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0])
+def test_states_become_digits_as_by_the_node(
+    monkeypatch: pytest.MonkeyPatch,
+    residual: Literal["drop", "always", "weighted", "none"],
+    alpha: float,
+) -> None:
+    torch.manual_seed(0)
+    g, x, codebook = digits.classifier(6), torch.randn(2, 4, 6), torch.randn(10, 6)
+    node = dc.Discrete(6, 10, g=g, codebook="given", residual=residual, gate="vector").to(DEVICE)
+    dc.Dials(tau=0.7, beta=0.0, alpha=alpha).attach(node)
+    x, codebook = x.to(DEVICE), codebook.to(DEVICE)
+    monkeypatch.setattr(digits, "_has_kernel", lambda node, x: True)
+    torch.manual_seed(3)
+    fused = digits.as_digits(node, x, codebook)
+    monkeypatch.setattr(digits, "_has_kernel", lambda node, x: False)
+    if residual != "drop":
+        assert relative_error(fused, digits.as_digits(node, x, codebook)) < TOLERANCE
+        return
+    bare = digits.as_digits(_without_residual(node), x, codebook)
+    for one, v, u in zip(fused.flatten(0, 1), bare.flatten(0, 1), x.flatten(0, 1), strict=True):
+        kept, dropped = relative_error(one, v + u), relative_error(one, v)
+        assert min(kept, dropped) < TOLERANCE
+        assert alpha != 1.0 or dropped < TOLERANCE
+        assert alpha != 0.0 or kept < TOLERANCE
+
+
+def _without_residual(node: dc.Discrete) -> dc.Discrete:
+    bare = dc.Discrete(node.dim, node.categories, g=node.g, codebook="given", residual="none")
+    dc.Dials(tau=float(node.tau), beta=0.0).attach(bare)
+    return bare

@@ -35,8 +35,9 @@ def reproduce(
 ) -> None:
     """Run what is missing of a table, and show it.
 
-    What was cut off goes on where it stopped. Several tables share their populations: their runs
-    that differ in nothing but dials and seeds train together.
+    What was cut off goes on where it stopped.
+
+    Of several tables, runs that are alike train together.
 
     The end is a page beside the records, reports/NAME.html.
 
@@ -48,6 +49,7 @@ def reproduce(
       annealing          three ways to set tau and beta, behind three figures
       listops            ListOps, the paper's table
       listops-ablation   ListOps without parts of the method
+      listops-masks      ListOps with the paper's dropout, and with ours
 
     Args:
         names: the table, or several.
@@ -197,6 +199,7 @@ def figure(
       annealing       three ways to set tau and beta (Figure 4)
       annealing-runs  every run of these (Figures 7 and 8)
       category        a category that is found late (Figure 4, right)
+      gradients       what reaches each round of ListOps (Figure 6)
 
     Args:
         name: the figure.

@@ -33,6 +33,8 @@ class LatentTree(nn.Module):
             it is computed for the last time.
         residual, gate: of the nodes, see :class:`Discrete`.
         dropout: on the hidden layer of the messages.
+        masks: what has a dropout mask of its own: a sender and a "token" it sends to, or each
+            "pair" of sender and receiver, as in the paper, which takes twice the time.
     """
 
     def __init__(
@@ -45,10 +47,11 @@ class LatentTree(nn.Module):
         residual: Literal["drop", "always", "weighted"] = "drop",
         gate: Literal["call", "example", "vector"] = "call",
         dropout: float = 0.1,
+        masks: Literal["token", "pair"] = "token",
     ) -> None:
         super().__init__()
         self.edges = edges
-        self.rounds, self.restart = rounds, restart
+        self.rounds, self.restart, self.masks = rounds, restart, masks
         self.embedding = nn.Parameter(torch.randn(len(TOKENS), dim))
         self.message = MessageLayers(dim, dropout)
         self.value = Discrete(
@@ -84,16 +87,21 @@ class LatentTree(nn.Module):
         of_root: bool = False,
     ) -> tuple[Tensor, Tensor]:
         edges = self.edges(tokens, lengths, parents)
-        routes = Routes(edges, self.edges.kinds(tokens), len(self.edges.received))
-        receiver = self.message.of_receiver(self.embedding[self.edges.received])
         # A product, because the gradient of a look-up is slow on GPUs.
         embedded = x = watch("embedding", one_hot(tokens, len(TOKENS)) @ self.embedding)
+        if self.masks == "pair":
+            routes, received = Routes(edges), embedded
+        else:
+            routes = Routes(edges, self.edges.kinds(tokens), len(self.edges.received))
+            received = self.embedding[self.edges.received]
+        receiver = self.message.of_receiver(received)
         for k in range(1, rounds + 1):
             if k == rounds and of_root:  # all that is read of the last round
                 routes = routes.to_root()
-            received = self.message(receiver, x, routes)
+                receiver = receiver[:, :1] if self.masks == "pair" else receiver
+            count = routes.edges.shape[-1]
             before = embedded if self.restart else x
-            x = before[:, : received.shape[1]] + received
+            x = before[:, :count] + self.message(receiver, x, routes)
             if k < rounds:
                 x = as_digits(self.value, watch(f"round {k}", x), self.embedding[ZERO:])
         return edges, self.value.logits(x)

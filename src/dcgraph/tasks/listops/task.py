@@ -55,6 +55,9 @@ class ListOpsSettings(Settings):
     gate: Literal["call", "example", "vector"] = shared("call", "what shares a draw of the gate")
     dim: int = shared(60, "width of the states")
     dropout: float = shared(0.1, "dropout of the messages")
+    masks: Literal["token", "pair"] = shared(
+        "token", "what has a dropout mask: a sender and the token it sends to, or each pair"
+    )
     decode: Literal["argmax", "sample"] = shared(
         "sample", "how the nodes choose where the best weights are chosen"
     )
@@ -115,6 +118,7 @@ class ListOps(Task):
             residual=s.residual,
             gate=s.gate,
             dropout=s.dropout,
+            masks=s.masks,
         )
 
     def inputs(self, settings: Settings, shared: Batch, rows: Batch, training: bool) -> Batch:
