@@ -191,15 +191,17 @@ def count(model: nn.Module, tables: Iterable[Batch], rounds: int) -> dict[str, t
     without a tree has answers alone.
     """
     decoder = Decoder(model) if isinstance(model, LatentTree) else None
-    sums: dict[str, tuple[int, int]] = {}
+    right: dict[str, list[Tensor]] = {}
     for table in tables:
-        step = at_once(table["tokens"].shape[1])
-        for first in range(0, len(table["label"]), step):
+        # A GPU takes a table at once, and is asked for no number on the way.
+        size, on_cpu = len(table["label"]), table["label"].is_cpu
+        step = at_once(table["tokens"].shape[1]) if on_cpu else size
+        for first in range(0, size, step):
             rows = {name: tensor[first : first + step] for name, tensor in table.items()}
-            for name, right in _verdicts(decoder or model, rows, rounds).items():
-                before = sums.get(name, (0, 0))
-                sums[name] = before[0] + int(right.sum()), before[1] + right.numel()
-    return sums
+            for name, verdicts in _verdicts(decoder or model, rows, rounds).items():
+                right.setdefault(name, []).append(verdicts)
+    together = {name: torch.cat(verdicts) for name, verdicts in right.items()}
+    return {name: (int(each.sum()), len(each)) for name, each in together.items()}
 
 
 def _verdicts(
