@@ -37,7 +37,8 @@ def child(path: Path, log: Path) -> None:
         with log.open("a") as lines:
             lines.write(f"{getattr(look, 'step')}\n")  # noqa: B009
 
-    train(TASK, REPLICAS, DATA, save_to=path, resume=True, watch=Watch(evaluation=note))
+    noting = Watch(evaluation=note)
+    train(TASK, REPLICAS, DATA, save_to=path, save_every=0.0, resume=True, watch=noting)
     os._exit(0)
 
 

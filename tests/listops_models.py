@@ -61,10 +61,10 @@ def able_weights(steps: int = 1000) -> dict[str, torch.Tensor]:
         median = (ordered[:, (count - 1) // 2] + ordered[:, count // 2]) // 2
         value = torch.stack([ordered[:, 0], ordered[:, -1], median], 1)[range(batch), operator]
         bracket = torch.where(torch.rand(batch, 1) < 0.5, CLOSE, ZERO + 9)
-        sender = model.of_sender(model.embedding[torch.cat([ZERO + digits, bracket], 1)])
-        receiver = model.of_receiver(model.embedding[MIN:ZERO])[operator].unsqueeze(1)
+        sender = model.message.of_sender(model.embedding[torch.cat([ZERO + digits, bracket], 1)])
+        receiver = model.message.of_receiver(model.embedding[MIN:ZERO])[operator].unsqueeze(1)
         before = torch.where(torch.rand(batch) < 0.5, MIN + operator, ZERO + digits[:, 0])
-        received = model.message((receiver + sender).relu()).relu().sum(1)
+        received = model.message.last((receiver + sender).relu()).relu().sum(1)
         loss = F.cross_entropy(model.value.logits(model.embedding[before] + received), value)
         loss = loss + F.cross_entropy(model.value.logits(model.embedding[known]), become)
         optimiser.zero_grad()

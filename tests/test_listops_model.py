@@ -14,7 +14,7 @@ from dcgraph.tasks.listops.baselines import Sequence, StateTree
 from dcgraph.tasks.listops.encoders import Counters, TwoLSTMs, nearest
 from dcgraph.tasks.listops.expressions import CLOSE, OPERATORS, TOKENS, Expression, parse
 from dcgraph.tasks.listops.generator import distinct
-from dcgraph.tasks.listops.messages import Routes, kept, messages, messages_by_torch
+from dcgraph.tasks.listops.messages import MessageLayers, Routes, kept, messages, messages_by_torch
 from dcgraph.tasks.listops.model import LatentTree
 from dcgraph.tasks.listops.sets import law_of
 from dcgraph.tasks.listops.task import PAPER, ListOps, ListOpsSettings, measure, tables_of
@@ -25,8 +25,9 @@ TEXTS = ("[MAX 2 9 [MIN 4 7 ] 0 ]", "[MED 3 1 ]", "[MIN [MAX 1 2 ] [MED 8 [MAX 0
 VARIANTS = {
     "paper": PAPER,
     "counters": replace(PAPER, encoder="counters", earlier=True, parents="operators"),
-    "ternary": replace(PAPER, encoder="ternary", earlier=True, gate="vector"),
+    "whole": replace(PAPER, encoder="whole", earlier=True, gate="vector", restart=True),
     "given": replace(PAPER, edges="given"),
+    "pairs": replace(PAPER, masks="pair"),
     "always": replace(PAPER, residual="always"),
     "weighted": replace(PAPER, residual="weighted"),
     "lstm": replace(PAPER, model="lstm"),
@@ -36,7 +37,7 @@ VARIANTS = {
     "spanning tree": replace(PAPER, model="states", prior="spanning_tree"),
     "tree of digits": replace(PAPER, prior="arborescence"),
 }
-OURS = ("paper", "counters", "ternary", "given", "always", "weighted")
+OURS = ("paper", "counters", "whole", "given", "pairs", "always", "weighted")
 
 
 def batch_of(texts: tuple[str, ...]) -> Batch:
@@ -73,6 +74,38 @@ def test_messages_go_to_receivers_alone() -> None:
     kinds = torch.tensor([[1, -1, 0]])
     received = messages(*given, Routes(torch.rand(1, 3, 3), kinds, 2))
     assert received[0, 1].eq(0).all() and received[0, 0].ne(0).any()
+
+
+def test_messages_to_the_root_alone_are_those_to_all() -> None:
+    """By kinds, and without them; one receiver is less than the kinds, so it is done otherwise."""
+    torch.manual_seed(0)
+    tokens, edges = torch.randint(4, (3, 9)), torch.rand(3, 9, 9)
+    layers, x, rows = MessageLayers(5, dropout=0.0), torch.randn(3, 9, 5), torch.randn(4, 5)
+    by_kind, each = Routes(edges, tokens, 4), Routes(edges)
+    to_all = layers(rows, x, by_kind)
+    torch.testing.assert_close(layers(rows[tokens], x, each), to_all)
+    torch.testing.assert_close(layers(rows, x, by_kind.to_root()), to_all[:, :1])
+    torch.testing.assert_close(layers(rows[tokens][:, :1], x, each.to_root()), to_all[:, :1])
+
+
+@pytest.mark.parametrize("name", ["paper", "whole", "states"])
+def test_the_answer_is_the_value_of_the_root(name: str) -> None:
+    torch.manual_seed(0)
+    model = ListOps().model(replace(VARIANTS[name], edges="given")).eval()
+    assert isinstance(model, LatentTree | StateTree)
+    batch = batch_of(TEXTS)
+    given = batch["tokens"], batch["length"], batch["parents"]
+    values = model.run(*given)[1]
+    torch.testing.assert_close(model(*given), values[:, 0] if values.ndim == 3 else values)
+
+
+def test_masks_of_pairs_change_nothing_but_dropout() -> None:
+    batch = batch_of(TEXTS)
+    given = batch["tokens"], batch["length"], batch["parents"]
+    answers = [tree_model(name).eval()(*given) for name in ("paper", "pairs")]
+    assert tree_model("pairs").masks == "pair"
+    # Argmax in both: the paper's root chooses at random, but the same in both.
+    torch.testing.assert_close(*answers)
 
 
 def test_dropout_has_its_mean_and_is_shared_by_a_kind() -> None:
@@ -142,8 +175,9 @@ def test_states_send_messages_for_each_pair() -> None:
     root = x[0].clone()
     for child in range(x.shape[0]):
         if edges[0, child, 0]:
-            hidden = (model.of_receiver(x[0]) + model.of_sender(x[child])).relu()
-            root = root + model.message(hidden).relu()
+            layers = model.message
+            hidden = (layers.of_receiver(x[0]) + layers.of_sender(x[child])).relu()
+            root = root + layers.last(hidden).relu()
     torch.testing.assert_close(answers[0], model.classify(root))
 
 
@@ -169,7 +203,7 @@ def test_hard_edges_of_the_baselines_are_trees() -> None:
     assert torch.equal(undirected.sum((1, 2)), 2.0 * (batch["length"] - 1))
 
 
-@pytest.mark.parametrize("name", ["paper", "counters", "ternary"])
+@pytest.mark.parametrize("name", ["paper", "counters", "whole"])
 @pytest.mark.parametrize("training", [True, False])
 def test_every_token_has_one_parent_among_those_allowed(name: str, training: bool) -> None:
     model = tree_model(name).train(training)
@@ -201,7 +235,7 @@ def test_the_first_layer_of_messages_starts_as_one_of_both_inputs(name: str) -> 
     model = ListOps().model(VARIANTS[name])
     assert isinstance(model, LatentTree | StateTree)
     bound = 1 / 120**0.5
-    for layer in (model.of_receiver, model.of_sender):
+    for layer in (model.message.of_receiver, model.message.of_sender):
         assert 0.98 * bound < float(layer.weight.detach().abs().max()) <= bound
 
 
@@ -269,12 +303,36 @@ def test_counters_can_parse_at_any_depth() -> None:
     assert torch.equal(guessed[parents >= 0], parents[parents >= 0])
 
 
-def test_ternary_counters_move_by_whole_numbers_when_hard() -> None:
-    torch.manual_seed(0)
-    encoder = Counters(3, ternary=True).eval()
-    assert set(encoder.table().unique().tolist()) <= {-1.0, 0.0, 1.0}
-    relaxed = encoder.train().table()
-    assert relaxed.abs().min() > 0 and relaxed.abs().max() < 1 and relaxed.requires_grad
+def test_whole_counters_move_by_whole_numbers_when_hard() -> None:
+    encoder = Counters(1, whole=True)
+    with torch.no_grad():
+        encoder.moves[:3, 0] = torch.tensor([0.8, -1.3, 0.4])
+    assert encoder.eval().table()[:3, 0].tolist() == [1.0, -1.0, 0.0]
+    # In training by and by: not at all at first, half at alpha = 3/4, and wholly at 1.
+    expected = {0.4: [0.8, -1.3, 0.4], 0.75: [0.9, -1.15, 0.2], 1.0: [1.0, -1.0, 0.0]}
+    for alpha, moves in expected.items():
+        dc.Dials(tau=1.0, beta=0.0, alpha=alpha).attach(encoder.train())
+        table = encoder.table()
+        assert table[:3, 0].tolist() == pytest.approx(moves)
+        (gradient,) = torch.autograd.grad(table.sum(), encoder.moves)
+        assert gradient.eq(1).all()
+
+
+def test_a_value_that_restarts_comes_from_the_children_alone() -> None:
+    """Of a chain of operators, each round gives the value one level up; the state before does not
+    matter."""
+    batch = batch_of(("[MAX [MIN [MED 4 7 ] ] ]",))
+    for restart in (True, False):
+        torch.manual_seed(0)
+        settings = replace(VARIANTS["given"], restart=restart, parents="operators", earlier=True)
+        model = ListOps().model(settings).eval()
+        assert isinstance(model, LatentTree)
+        runs = [
+            model.run(batch["tokens"], batch["length"], batch["parents"], rounds)[1]
+            for rounds in (5, 6, 9)
+        ]
+        settled = all(torch.equal(runs[0], run) for run in runs)
+        assert settled == restart
 
 
 def test_two_lstms_give_products_of_their_states() -> None:
@@ -354,7 +412,7 @@ def test_settings_that_make_no_sense_are_refused() -> None:
     with pytest.raises(ValueError, match="add --earlier"):
         ListOpsSettings(parents="operators")
     with pytest.raises(ValueError, match="looks back alone"):
-        ListOpsSettings(encoder="ternary")
+        ListOpsSettings(encoder="whole")
     with pytest.raises(ValueError, match="has no direction"):
         ListOpsSettings(prior="spanning_tree")
     with pytest.raises(ValueError, match="no rule for parents"):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, get_args
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from .checks import Dial, check_choice, check_dial, check_one_per_row
@@ -51,16 +52,22 @@ def drop_residual(
     check_one_per_row("alpha", alpha, "an output", value, -1)
     if isinstance(alpha, int | float) and alpha in (0, 1):
         return value + residual if alpha == 0 else value
-    draws = draw_uniform(_gate_shape(value, gate), generator, value.device)
-    return value + torch.where(draws >= alpha, residual, 0.0)
+    kept = draw_gate(value.shape, alpha, gate, generator, value.device)
+    return value + torch.where(kept, residual, 0.0)
 
 
-def _gate_shape(value: Tensor, gate: Gate) -> tuple[int, ...]:
-    shape = tuple(value.shape)
-    ones = (1,) * value.ndim
-    own = {"call": 0, "example": min(1, value.ndim - 1), "vector": value.ndim - 1}
-    drawn = own.get(gate, value.ndim)
-    return shape[:drawn] + ones[drawn:]
+def draw_gate(
+    shape: Sequence[int],
+    alpha: Dial,
+    gate: Gate,
+    generator: torch.Generator | None,
+    device: torch.device,
+) -> Bool[Tensor, "..."]:
+    """b, True where the residual is kept, of size 1 along each dimension that shares a draw."""
+    own = {"call": 0, "example": min(1, len(shape) - 1), "vector": len(shape) - 1}
+    drawn = own.get(gate, len(shape))
+    draws = draw_uniform((*shape[:drawn], *(1,) * (len(shape) - drawn)), generator, device)
+    return draws >= alpha
 
 
 def check_residual(value: Tensor, residual: Tensor) -> None:

@@ -12,7 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import dcgraph as dc
-from dcgraph.training import Interrupted, Watch, train
+from dcgraph.training import Interrupted, Population, Watch, train
+from dcgraph.training.step import Stepper
 from models import Adder
 from parity import QUICK, Lengths, Parity
 from statistics_of_fit import chi_square_p, kolmogorov_p
@@ -156,6 +157,21 @@ def test_a_captured_step_sees_dials_move_and_draws_fresh_noise() -> None:
     outcome = train(task, replicas, task.data(QUICK), device="cuda")
     assert outcome.population.dials["beta"][0] > 0  # moved while the graph was replayed
     assert not torch.equal(outcome.population.weights[0], outcome.population.weights[1])
+
+
+def test_a_captured_evaluation_sees_new_weights() -> None:
+    task, device = Parity(), torch.device("cuda")
+    replicas = [replace(QUICK, seed=seed) for seed in range(3)]
+    data = task.data(QUICK).to(device)
+    population = Population(lambda: task.model(QUICK), range(3), device)
+    population.set_dials([settings.dials().values() for settings in replicas])
+    stepper = Stepper(task, population, replicas, data, 100)
+    weights = [torch.randn_like(population.weights) for _ in range(3)]
+    eager = [stepper._measure_all(w, "test", "argmax")["accuracy"] for w in weights]
+    for _ in range(2):  # at first eager, then captured, then replayed
+        for own, expected in zip(weights, eager, strict=True):
+            found = stepper.evaluate(own, "test", "argmax")["accuracy"]
+            assert found == (expected / data.size("test")).tolist()
 
 
 def test_a_diverging_replica_stops_alone_on_cuda() -> None:

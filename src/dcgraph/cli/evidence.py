@@ -24,9 +24,10 @@ with suppress(ModuleNotFoundError):  # an extra; main() says so where it is miss
 
 
 def reproduce(
-    name: Annotated[str, tyro.conf.arg(metavar="NAME")],
+    names: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME")],
     /,
     *,
+    rows: Annotated[tuple[str, ...], tyro.conf.arg(metavar="TEXT")] = (),
     results: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("results"),
     data_dir: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None,
     device: Annotated[str, tyro.conf.arg(metavar="NAME")] = "auto",
@@ -35,6 +36,8 @@ def reproduce(
     """Run what is missing of a table, and show it.
 
     What was cut off goes on where it stopped.
+
+    Of several tables, runs that are alike train together.
 
     The end is a page beside the records, reports/NAME.html.
 
@@ -46,9 +49,11 @@ def reproduce(
       annealing          three ways to set tau and beta, behind three figures
       listops            ListOps, the paper's table
       listops-ablation   ListOps without parts of the method
+      listops-masks      ListOps with the paper's dropout, and with ours
 
     Args:
-        name: the table.
+        names: the table, or several.
+        rows: only rows whose name has one of these texts in it.
         results: folder of the records.
         data_dir: folder of the data; else $DCGRAPH_DATA, the cache, a download.
         device: auto, cpu, cuda.
@@ -57,14 +62,19 @@ def reproduce(
     from ..tasks import get_task
     from ..training.memory import keep_freed_memory
     from ..training.runs import finished_record, perform
-    from ..training.tables import as_text, jobs
+    from ..training.tables import as_text
     from .progress import watch_population
     from .tasks import choose_device
 
-    chosen = _table(name)
-    everything = [job for row in jobs(chosen, results).values() for job in row]
+    if not names:
+        raise CommandError("which table? See dcgraph reproduce --help.", 2)
+    chosen = [_table(name) for name in names]
+    if len({table.task for table in chosen}) > 1:
+        raise CommandError("tables of different tasks have no runs in common; one at a time.", 2)
+    everything = _unique_jobs(chosen, results, rows)
     missing = [job for job in everything if finished_record(job) is None]
-    _say(f"{name}: {len(everything)} runs, {len(everything) - len(missing)} have a record.")
+    title = ", ".join(names)
+    _say(f"{title}: {len(everything)} runs, {len(everything) - len(missing)} have a record.")
     for group in populations([job.settings for job in missing]):
         _say(f"  to run: {len(group)} replicas as one population, {_how_long(group, everything)}.")
     if dry:
@@ -72,13 +82,32 @@ def reproduce(
     on = choose_device(device)
     if on.type == "cpu":
         keep_freed_memory()
-    task = get_task(chosen.task)
-    work = results / f".{name}"
+    task = get_task(chosen[0].task)
+    work = results / f".{'-'.join(names)}"
     for _ in perform(task, everything, work, device=on, data_dir=data_dir, watch=watch_population):
         pass
-    _say("")
-    _say(as_text(chosen, results))
-    _say(f"Report: {_write_page(chosen, task, results)}.")
+    for table in chosen:
+        _say("")
+        _say(as_text(table, results))
+        _say(f"Report: {_write_page(table, task, results)}.")
+
+
+def _unique_jobs(tables: Sequence[Table], results: Path, rows: Sequence[str]) -> list[Job]:
+    """What the rows need; a row that is in two tables is run once."""
+    from ..training.tables import jobs
+
+    wanted = [
+        (name, job)
+        for table in tables
+        for name, of_row in jobs(table, results).items()
+        for job in of_row
+    ]
+    for text in rows:
+        if not any(text in name for name, _ in wanted):
+            known = ", ".join(repr(name) for name in dict(wanted))
+            raise CommandError(f"no row has {text!r} in its name; there are {known}.", 2)
+    chosen = (job for name, job in wanted if not rows or any(text in name for text in rows))
+    return list({job.record: job for job in chosen}.values())
 
 
 def _write_page(table: Table, task: Task, results: Path) -> Path:
@@ -92,6 +121,8 @@ def _write_page(table: Table, task: Task, results: Path) -> Path:
     for row, wanted in jobs(table, results).items():
         settings = [job.settings for job in wanted]
         for job in wanted:
+            if not job.record.exists():  # of a row that was not asked for
+                continue
             differences = label(job.settings, settings)  # of a row with several settings
             group = row if differences == "default" else f"{row}, {differences}"
             shown.append(Replica(group, read_record(job.record)))
@@ -169,6 +200,7 @@ def figure(
       annealing       three ways to set tau and beta (Figure 4)
       annealing-runs  every run of these (Figures 7 and 8)
       category        a category that is found late (Figure 4, right)
+      gradients       what reaches each round of ListOps (Figure 6)
 
     Args:
         name: the figure.

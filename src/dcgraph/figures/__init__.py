@@ -11,7 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from ..files import write_atomically, write_json
-from . import addition_table, annealing, category, component, example, mixing, saturation, simplex
+from . import (
+    addition_table,
+    annealing,
+    category,
+    component,
+    example,
+    gradients,
+    mixing,
+    saturation,
+    simplex,
+)
 
 
 @dataclass(frozen=True)
@@ -127,6 +137,13 @@ FIGURES: dict[str, Recipe] = {
             "(b) is found; in the base run (d) the unused categories have a small share (e) and a "
             "small gradient (f) to the end."
         ),
+        from_records=True,
+    ),
+    "gradients": Recipe(
+        gradients.compute,
+        gradients.draw,
+        plan="Drawing what the probe read of 32 runs of ListOps; about 2 seconds.",
+        look="TODO",
         from_records=True,
     ),
 }

@@ -15,9 +15,8 @@ from typing import Any
 from matplotlib.axes import Axes
 
 from ..tasks.addition.tables import ANNEALING, SCHEMES, annealing_row, epoch_of
-from ..training.records import Record, RecordError
-from ..training.runs import finished_record
-from ..training.tables import jobs
+from ..training.records import Record
+from .runs import records_of
 from .style import page, shades
 
 LEVELS = (0.9, 0.97)
@@ -28,14 +27,7 @@ _STYLES = {"base": (0, (1, 1.2)), "TauAnn": (0, (4, 1.5)), "TempMatch": "-"}
 
 def runs_of(results: Path, summands: int, dropres: bool, scheme: str) -> list[Record]:
     """The records of a scheme, by seed; all of them."""
-    wanted = jobs(ANNEALING, results)[annealing_row(summands, dropres, scheme).name]
-    records = [record for job in wanted if (record := finished_record(job))]
-    if len(records) < len(wanted):
-        raise RecordError(
-            f"{str(results)!r} lacks {len(wanted) - len(records)} of the {len(wanted)} records of "
-            f"{scheme}; choose --results, or run: dcgraph reproduce annealing"
-        )
-    return records
+    return records_of(ANNEALING, annealing_row(summands, dropres, scheme).name, results)
 
 
 def compute(results: Path) -> dict[str, Any]:

@@ -37,3 +37,9 @@ def log2_exponential(own, other):
     # 1 - u has lost the digits of a small u, and the factor keeps it above 0.
     logarithm = _log2(1.0 - u * 0.99999988079071045) * -_LN_2
     return _log2(tl.where(u < 0.03125, series, logarithm))
+
+
+@triton.jit
+def gumbel_of_bits(own, other):
+    """Gumbel(0, 1) noise from two words of random bits, of which the second may be used again."""
+    return log2_exponential(own, other) * -_LN_2

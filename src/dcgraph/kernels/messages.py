@@ -1,13 +1,15 @@
-"""A round of messages in a graph network whose receivers are of few kinds, fused into one kernel.
+"""A round of messages in a graph network, fused into one kernel.
 
-What node i receives is, with the kind k(i) of i,
+What receiver i gets is
 
     out_i = sum_j A_ji relu(W drop(relu(r_k(i) + s_j)) + c)
 
-with a table r of the kinds (14 tokens, say), a vector s_j of every sender, and the edges A. In
-torch the inner part is a tensor of [batch, kinds, length, dim] that is written and read a dozen
-times in a training step. Here it never leaves the chip: each program takes one example, and kinds
-that do not occur in it are skipped. The backward kernel computes the inner part again.
+with a table r of the kinds of receivers (14 tokens, say), a vector s_j of every sender, and the
+edges A; or, where all receivers differ, a table for each example. In torch the inner part is a
+tensor of [batch, kinds, length, dim] that is written and read a dozen times in a training step.
+Here it never leaves the chip: each program takes one example, with the messages to all kinds that
+occur in it, a tile of them at a time. The backward kernel computes the inner
+part again; its gradients of W and c are one for each example, added up at the end.
 
 The twin is ``tasks.listops.messages.messages_by_torch``, with the factors of :func:`drawn_factors`.
 """
@@ -19,12 +21,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .operators import differentiable
+from .operators import apart, by_model, differentiable, models_in_front
 
-PRECISION = "tf32"
-"""Of the products on the GPU; "ieee" is as exact as torch by default, and slower."""
+PRECISION = "bf16"
+"""Of what goes into the products, whose sums are float32: "bf16", "tf32", or "ieee", which is as
+exact as torch by default. Numbers of 16 bits move twice as fast, and can be turned on the way."""
 
-_PARTS = 100  # of the batch in the backward kernel, each with a sum of its own, added up at the end
+_TILE, _WARPS = 32, 4
 
 
 @triton.jit
@@ -46,117 +49,193 @@ def _kept(seed, tile, share, rows: tl.constexpr, width: tl.constexpr):
 
 
 @triton.jit
+def _dot(a, b, precision: tl.constexpr):
+    if precision == "bf16":
+        product = tl.dot(a.to(tl.bfloat16), b.to(tl.bfloat16))
+    else:
+        product = tl.dot(a, b, input_precision=precision)
+    return product
+
+
+@triton.jit
+def _count(present, kind_count, places: tl.constexpr):
+    """How many kinds occur."""
+    place = tl.arange(0, places)
+    return tl.sum((tl.load(present + place, place < kind_count, -1) >= 0).to(tl.int32), 0)
+
+
+@triton.jit
+def _load(source, row, column, rows, columns):
+    """A tile of a matrix [rows, columns], 0 outside."""
+    inside = (row[:, None] < rows) & (column[None, :] < columns)
+    return tl.load(source + row[:, None] * columns + column[None, :], inside, 0.0)
+
+
+@triton.jit
+def _load_turned(source, row, column, rows, columns):
+    """The same of its transpose."""
+    inside = (row[:, None] < columns) & (column[None, :] < rows)
+    return tl.load(source + column[None, :] * columns + row[:, None], inside, 0.0)
+
+
+@triton.jit
+def _receivers(receiver, k, d, dim):
+    """Of each row of a tile the one that it is sent to, 0 for k < 0."""
+    inside = (k[:, None] >= 0) & (d[None, :] < dim)
+    return tl.load(receiver + k[:, None] * dim + d[None, :], inside, 0.0)
+
+
+@triton.jit
 def _forward(
-    receiver, sender, weight, bias, edges, kinds, out, seed, share,
-    batch, length, kind_count, dim,
-    rows: tl.constexpr, width: tl.constexpr, drops: tl.constexpr, precision: tl.constexpr,
+    receiver, sender, weight, weight_stride, bias, bias_stride, edges, kinds, present, out,
+    seed, share, batch, length, receivers, kind_count,
+    dim: tl.constexpr, width: tl.constexpr, rows: tl.constexpr, columns: tl.constexpr,
+    groups: tl.constexpr, places: tl.constexpr, own_table: tl.constexpr, drops: tl.constexpr,
+    precision: tl.constexpr,
 ):  # fmt: skip
     example = tl.program_id(0).to(tl.int64)
     model = example // batch
-    i = tl.arange(0, rows)
+    receiver += (example if own_table else model) * (kind_count * dim)
+    present += example * kind_count
+    # A row of a tile is a message: to the kind number `group` of the tile, from the sender j.
+    row = tl.arange(0, groups * rows)
+    group, j = row // rows, row % rows
+    i = tl.arange(0, columns)
     d = tl.arange(0, width)
-    tile = (i[:, None] < length) & (d[None, :] < dim)
-    square = (d[:, None] < dim) & (d[None, :] < dim)
-    sent = tl.load(sender + (example * length + i[:, None]) * dim + d[None, :], tile, 0.0)
     # As [in, out]: the product is hidden @ W^T.
-    w = tl.load(weight + (model * dim + d[None, :]) * dim + d[:, None], square, 0.0)
-    c = tl.load(bias + model * dim + d, d < dim, 0.0)
-    kind = tl.load(kinds + example * length + i, i < length, -1)
-    # [parent, child]: row i holds who sends to i.
-    inside = (i[:, None] < length) & (i[None, :] < length)
-    a = tl.load(edges + (example * length + i[None, :]) * length + i[:, None], inside, 0.0)
+    w = _load_turned(weight + model * weight_stride, d, d, dim, dim)
+    c = tl.load(bias + model * bias_stride + d, d < dim, 0.0)
+    sent = _load(sender + example * (length * dim), j, d, length, dim)
+    kind = tl.load(kinds + example * receivers + i, i < receivers, -1)
+    a = _load_turned(edges + example * (length * receivers), i, j, length, receivers)
     key = tl.load(seed)
-    received = tl.zeros([rows, width], tl.float32)
-    for k in range(kind_count):
-        if tl.sum((kind == k).to(tl.int32), 0) > 0:
-            r = tl.load(receiver + (model * kind_count + k) * dim + d, d < dim, 0.0)
-            hidden = tl.maximum(sent + r[None, :], 0.0)
-            if drops:
-                hidden *= _kept(key, example * kind_count + k, share, rows, width)
-            message = tl.maximum(tl.dot(hidden, w, input_precision=precision) + c[None, :], 0.0)
-            to_kind = tl.where((kind == k)[:, None], a, 0.0)
-            received += tl.dot(to_kind, message, input_precision=precision)
-    tl.store(out + (example * length + i[:, None]) * dim + d[None, :], received, tile)
+    count = _count(present, kind_count, places)
+    received = tl.zeros([columns, width], tl.float32)
+    for first in range(0, count, groups):
+        # -2 is the kind of no receiver.
+        k = tl.load(present + first + group, first + group < count, -2)
+        hidden = tl.maximum(sent + _receivers(receiver, k, d, dim), 0.0)
+        if drops:
+            hidden *= _kept(key, example * kind_count + first, share, groups * rows, width)
+        message = tl.maximum(_dot(hidden, w, precision) + c[None, :], 0.0)
+        to_kind = tl.where(kind[:, None] == k[None, :], a, 0.0)
+        received += _dot(to_kind, message, precision)
+    inside = (i[:, None] < receivers) & (d[None, :] < dim)
+    tl.store(out + example * (receivers * dim) + i[:, None] * dim + d[None, :], received, inside)
 
 
 @triton.jit
 def _backward(
-    receiver, sender, weight, bias, edges, kinds, gradient, seed, share,
-    d_receiver, d_sender, d_weight, d_bias, d_edges,
-    batch, length, kind_count, dim, chunk,
-    rows: tl.constexpr, width: tl.constexpr, drops: tl.constexpr, precision: tl.constexpr,
+    receiver, sender, weight, weight_stride, bias, bias_stride, edges, kinds, present, gradient,
+    seed, share, d_receiver, d_sender, d_layer, d_edges,
+    batch, length, receivers, kind_count,
+    dim: tl.constexpr, width: tl.constexpr, rows: tl.constexpr, columns: tl.constexpr,
+    groups: tl.constexpr, places: tl.constexpr, own_table: tl.constexpr, drops: tl.constexpr,
+    precision: tl.constexpr,
 ):  # fmt: skip
-    model = tl.program_id(0).to(tl.int64)
-    part = tl.program_id(1)
-    parts = tl.num_programs(1)
-    i = tl.arange(0, rows)
+    example = tl.program_id(0).to(tl.int64)
+    model = example // batch
+    table = (example if own_table else model) * (kind_count * dim)
+    present += example * kind_count
+    row = tl.arange(0, groups * rows)
+    group, j = row // rows, row % rows
+    g = tl.arange(0, groups)
+    i = tl.arange(0, columns)
     d = tl.arange(0, width)
-    tile = (i[:, None] < length) & (d[None, :] < dim)
-    square = (d[:, None] < dim) & (d[None, :] < dim)
-    inside = (i[:, None] < length) & (i[None, :] < length)
-    w = tl.load(weight + (model * dim + d[None, :]) * dim + d[:, None], square, 0.0)
-    w_back = tl.load(weight + (model * dim + d[:, None]) * dim + d[None, :], square, 0.0)
-    c = tl.load(bias + model * dim + d, d < dim, 0.0)
+    w = _load_turned(weight + model * weight_stride, d, d, dim, dim)
+    w_back = _load(weight + model * weight_stride, d, d, dim, dim)
+    c = tl.load(bias + model * bias_stride + d, d < dim, 0.0)
+    kind = tl.load(kinds + example * receivers + i, i < receivers, -1)
+    a = _load_turned(edges + example * (length * receivers), i, j, length, receivers)
+    above = _load(gradient + example * (receivers * dim), i, d, receivers, dim)
+    sent = _load(sender + example * (length * dim), j, d, length, dim)
     key = tl.load(seed)
+    count = _count(present, kind_count, places)
     dw = tl.zeros([width, width], tl.float32)
     dc = tl.zeros([width], tl.float32)
-    for number in range(part * chunk, tl.minimum((part + 1) * chunk, batch)):
-        example = model * batch + number
-        at = (example * length + i[:, None]) * dim + d[None, :]
-        at_edge = (example * length + i[None, :]) * length + i[:, None]
-        sent = tl.load(sender + at, tile, 0.0)
-        kind = tl.load(kinds + example * length + i, i < length, -1)
-        a = tl.load(edges + at_edge, inside, 0.0)
-        above = tl.load(gradient + at, tile, 0.0)
-        ds = tl.zeros([rows, width], tl.float32)
-        da = tl.zeros([rows, rows], tl.float32)
-        for k in range(kind_count):
-            if tl.sum((kind == k).to(tl.int32), 0) > 0:
-                r = tl.load(receiver + (model * kind_count + k) * dim + d, d < dim, 0.0)
-                raw = sent + r[None, :]
-                factor = tl.where(raw > 0, 1.0, 0.0)
-                if drops:
-                    factor *= _kept(key, example * kind_count + k, share, rows, width)
-                hidden = raw * factor
-                message = tl.maximum(tl.dot(hidden, w, input_precision=precision) + c[None, :], 0.0)
-                of_kind = (kind == k)[:, None]
-                to_kind = tl.where(of_kind, a, 0.0)
-                d_message = tl.dot(tl.trans(to_kind), above, input_precision=precision)
-                d_message = tl.where(message > 0, d_message, 0.0)
-                of_edges = tl.dot(above, tl.trans(message), input_precision=precision)
-                da += tl.where(of_kind, of_edges, 0.0)
-                dc += tl.sum(d_message, 0)
-                dw += tl.dot(tl.trans(hidden), d_message, input_precision=precision)
-                d_raw = tl.dot(d_message, w_back, input_precision=precision) * factor
-                ds += d_raw
-                target = d_receiver + (model * kind_count + k) * dim + d
-                tl.atomic_add(target, tl.sum(d_raw, 0), d < dim)
-        tl.store(d_sender + at, ds, tile)
-        tl.store(d_edges + at_edge, da, inside)
-    place = model * parts + part
-    # Stored as the weight is, [out, in].
-    tl.store(d_weight + (place * dim + d[None, :]) * dim + d[:, None], dw, square)
-    tl.store(d_bias + place * dim + d, dc, d < dim)
+    d_sent = tl.zeros([groups * rows, width], tl.float32)
+    da = tl.zeros([columns, groups * rows], tl.float32)
+    for first in range(0, count, groups):
+        k = tl.load(present + first + group, first + group < count, -2)
+        raw = sent + _receivers(receiver + table, k, d, dim)
+        factor = tl.where(raw > 0, 1.0, 0.0)
+        if drops:
+            factor *= _kept(key, example * kind_count + first, share, groups * rows, width)
+        hidden = raw * factor
+        message = tl.maximum(_dot(hidden, w, precision) + c[None, :], 0.0)
+        of_kind = kind[:, None] == k[None, :]
+        da += tl.where(of_kind, _dot(above, tl.trans(message), precision), 0.0)
+        to_kind = tl.where(of_kind, a, 0.0)
+        d_message = _dot(tl.trans(to_kind), above, precision)
+        d_message = tl.where(message > 0, d_message, 0.0)
+        dc += tl.sum(d_message, 0)
+        dw += _dot(tl.trans(hidden), d_message, precision)
+        d_raw = _dot(d_message, w_back, precision) * factor
+        d_sent += d_raw
+        of_group = tl.load(present + first + g, first + g < count, -1)
+        tl.atomic_add(
+            d_receiver + table + of_group[:, None] * dim + d[None, :],
+            tl.sum(tl.reshape(d_raw, [groups, rows, width]), 1),
+            (of_group[:, None] >= 0) & (d[None, :] < dim),
+        )
+    # The groups are added up, of senders and of edges.
+    j = tl.arange(0, rows)
+    inside = (j[:, None] < length) & (d[None, :] < dim)
+    tl.store(
+        d_sender + example * (length * dim) + j[:, None] * dim + d[None, :],
+        tl.sum(tl.reshape(d_sent, [groups, rows, width]), 0), inside,
+    )  # fmt: skip
+    inside = (i[:, None] < receivers) & (j[None, :] < length)
+    tl.store(
+        d_edges + example * (length * receivers) + j[None, :] * receivers + i[:, None],
+        tl.sum(tl.reshape(da, [columns, groups, rows]), 1), inside,
+    )  # fmt: skip
+    # Stored as the weight is, [out, in], and after it the bias.
+    d_layer += example * (dim * dim + dim)
+    square = (d[:, None] < dim) & (d[None, :] < dim)
+    tl.store(d_layer + d[None, :] * dim + d[:, None], dw, square)
+    tl.store(d_layer + dim * dim + d, dc, d < dim)
 
 
 @triton.jit
 def _draw(out, seed, share, rows: tl.constexpr, width: tl.constexpr):
-    tile = tl.program_id(0)
+    tile = tl.program_id(0) * tl.num_programs(1) + tl.program_id(1)
     kept = _kept(tl.load(seed), tile, share, rows, width)
     place = tl.arange(0, rows)[:, None] * width + tl.arange(0, width)[None, :]
     tl.store(out + tile * rows * width + place, kept)
 
 
-def _blocks(length: int, dim: int) -> dict[str, int]:
-    """Sizes of the tiles; products need at least 16."""
-    rows = triton.next_power_of_2(max(16, length))
-    return {"rows": rows, "width": triton.next_power_of_2(max(16, dim))}
+def _blocks(length: int, receivers: int, dim: int) -> dict[str, int]:
+    """Sizes of the tiles; products need at least 16. Short sequences share a tile."""
+    rows, columns, width = (triton.next_power_of_2(max(16, n)) for n in (length, receivers, dim))
+    return {"rows": rows, "columns": columns, "groups": max(1, _TILE // rows), "width": width}
 
 
-def _options(length: int, dim: int, share: float) -> dict[str, Any]:
-    blocks = _blocks(length, dim)
-    warps = 8 if blocks["rows"] > 32 else 4  # enough registers for the tiles, or nearly
-    return {**blocks, "drops": share > 0, "precision": PRECISION, "num_warps": warps}
+def _options(receiver: Tensor, sender: Tensor, edges: Tensor, share: float) -> dict[str, Any]:
+    _, batch, length, dim = sender.shape
+    own_table = receiver.shape[1] == batch
+    if not own_table and receiver.shape[1] != 1:
+        raise ValueError(f"{receiver.shape[1]} tables of receivers for {batch} examples.")
+    places = triton.next_power_of_2(receiver.shape[2])
+    given = {"places": places, "own_table": own_table, "drops": share > 0, "precision": PRECISION}
+    blocks = _blocks(length, edges.shape[-1], dim)
+    return {**blocks, **given, "dim": dim, "num_warps": _WARPS, "num_stages": 1}
+
+
+def _inputs(
+    receiver: Tensor,
+    sender: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    edges: Tensor,
+    kinds: Tensor,
+    present: Tensor,
+) -> tuple[Any, ...]:
+    """As the kernels want them: weights of models may lie far apart, and are not copied."""
+    return (
+        *(receiver.contiguous(), sender.contiguous(), *by_model(weight), *by_model(bias)),
+        *(edges.contiguous(), kinds.contiguous(), present.contiguous()),
+    )
 
 
 @torch.library.custom_op("dcgraph::messages", mutates_args=())
@@ -167,19 +246,18 @@ def _messages(
     bias: Tensor,
     edges: Tensor,
     kinds: Tensor,
+    present: Tensor,
     seed: Tensor,
     share: float,
 ) -> Tensor:
-    receiver, sender, weight, bias, edges, kinds = (
-        t.contiguous() for t in (receiver, sender, weight, bias, edges, kinds)
-    )
     models, batch, length, dim = sender.shape
-    out = torch.empty_like(sender)
+    receivers = edges.shape[-1]
+    out = sender.new_empty(models, batch, receivers, dim)
     _forward[(models * batch,)](
-        *(receiver, sender, weight, bias, edges, kinds, out, seed, share),
-        *(batch, length, receiver.shape[1], dim),
-        **_options(length, dim, share),
-    )  # fmt: skip
+        *_inputs(receiver, sender, weight, bias, edges, kinds, present),
+        *(out, seed, share, batch, length, receivers, receiver.shape[2]),
+        **_options(receiver, sender, edges, share),
+    )
     return out
 
 
@@ -192,63 +270,42 @@ def _messages_backward(
     bias: Tensor,
     edges: Tensor,
     kinds: Tensor,
+    present: Tensor,
     seed: Tensor,
     share: float,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    gradient, receiver, sender, weight, bias, edges, kinds = (
-        t.contiguous() for t in (gradient, receiver, sender, weight, bias, edges, kinds)
-    )
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of receiver, sender, weight and bias in one, and edges."""
     models, batch, length, dim = sender.shape
-    parts = min(_PARTS, batch)
-    d_receiver = torch.zeros_like(receiver)
-    d_sender, d_edges = torch.empty_like(sender), torch.empty_like(edges)
-    d_weight = weight.new_empty(models, parts, dim, dim)
-    d_bias = bias.new_empty(models, parts, dim)
-    _backward[(models, parts)](
-        *(receiver, sender, weight, bias, edges, kinds, gradient, seed, share),
-        *(d_receiver, d_sender, d_weight, d_bias, d_edges),
-        *(batch, length, receiver.shape[1], dim, triton.cdiv(batch, parts)),
-        **_options(length, dim, share),
-    )  # fmt: skip
-    return d_receiver, d_sender, d_weight.sum(1), d_bias.sum(1), d_edges
+    d_receiver = torch.zeros_like(receiver, memory_format=torch.contiguous_format)
+    d_sender, d_edges = (
+        torch.empty_like(t, memory_format=torch.contiguous_format) for t in (sender, edges)
+    )
+    d_layer = weight.new_empty(models, batch, dim * dim + dim)
+    _backward[(models * batch,)](
+        *_inputs(receiver, sender, weight, bias, edges, kinds, present),
+        *(gradient.contiguous(), seed, share, d_receiver, d_sender, d_layer, d_edges),
+        *(batch, length, edges.shape[-1], receiver.shape[2]),
+        **_options(receiver, sender, edges, share),
+    )
+    return d_receiver, d_sender, d_layer.sum(1), d_edges
 
 
 @_messages.register_fake
 def _(*arguments: Any) -> Tensor:
-    return torch.empty_like(arguments[1], memory_format=torch.contiguous_format)
+    sender, edges = arguments[1], arguments[4]
+    return sender.new_empty(*sender.shape[:2], edges.shape[-1], sender.shape[-1])
 
 
 @_messages_backward.register_fake
 def _(*arguments: Any) -> tuple[Tensor, ...]:
-    return tuple(torch.empty_like(t, memory_format=torch.contiguous_format) for t in arguments[1:6])
+    receiver, sender, weight, _, edges = arguments[1:6]
+    dim = weight.shape[-1]
+    like = [torch.empty_like(t, memory_format=torch.contiguous_format) for t in (receiver, sender)]
+    return *like, weight.new_empty(len(weight), dim * dim + dim), torch.empty_like(edges)
 
 
-def _folded(info: Any, in_dims: tuple[Any, ...], arguments: tuple[Any, ...]) -> list[Any]:
-    """The mapped dimension joins the models: all tensors but the seed have them in front.
-
-    One seed serves all replicas, because every model draws from places of its own.
-    """
-    *tensors, seed, share = arguments
-    folded: list[Any] = []
-    for value, dim in zip(tensors, in_dims, strict=False):
-        first = (
-            value.expand(info.batch_size, *value.shape) if dim is None else value.movedim(dim, 0)
-        )
-        folded.append(first.reshape(-1, *first.shape[2:]))
-    seed_dim = in_dims[len(tensors)]
-    return [*folded, seed if seed_dim is None else seed.select(seed_dim, 0), share]
-
-
-@_messages.register_vmap
-def _(info: Any, in_dims: tuple[Any, ...], *arguments: Any) -> tuple[Tensor, int]:
-    out = _messages(*_folded(info, in_dims, arguments))
-    return out.unflatten(0, (info.batch_size, -1)), 0
-
-
-@_messages_backward.register_vmap
-def _(info: Any, in_dims: tuple[Any, ...], *arguments: Any) -> tuple[Any, Any]:
-    gradients = _messages_backward(*_folded(info, in_dims, arguments))
-    return tuple(g.unflatten(0, (info.batch_size, -1)) for g in gradients), (0,) * 5
+models_in_front(_messages, results=1)
+models_in_front(_messages_backward, results=4)
 
 
 class _Messages(torch.autograd.Function):
@@ -262,12 +319,17 @@ class _Messages(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs[:7])
-        ctx.share = inputs[7]
+        ctx.save_for_backward(*inputs[:8])
+        ctx.share = inputs[8]
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
-        return *_messages_backward(gradient, *ctx.saved_tensors, ctx.share), None, None, None
+        weight, bias = ctx.saved_tensors[2:4]
+        d_receiver, d_sender, d_layer, d_edges = _messages_backward(
+            gradient, *ctx.saved_tensors, ctx.share
+        )
+        d_weight, d_bias = apart(d_layer, weight.shape[1:], bias.shape[1:])
+        return d_receiver, d_sender, d_weight, d_bias, d_edges, None, None, None, None
 
 
 _messages.register_autograd(_Messages.backward, setup_context=_Messages.setup_context)
@@ -280,32 +342,42 @@ def messages(
     bias: Tensor,
     edges: Tensor,
     kinds: Tensor,
+    present: Tensor,
     dropout: float = 0.0,
 ) -> Tensor:
-    """What every node receives, for several models at once.
+    """What every receiver is sent, [models, batch, receivers, dim], for several models at once.
 
     There is a derivative in all float arguments, but no second one.
 
     Args:
-        receiver: r, [models, kinds, dim].
+        receiver: r, [models, tables, kinds, dim]: a table for all examples, or for each.
         sender: s, [models, batch, length, dim]; length and dim are at most 64.
         weight, bias: W [models, dim, dim] and c [models, dim].
-        edges: A, [models, batch, child, parent].
-        kinds: the kind of each node as a receiver, [models, batch, length]; -1 receives nothing.
+        edges: A, [models, batch, child, receiver].
+        kinds: of the receivers, int32 [models, batch, receivers]; -1 receives nothing.
+        present: the kinds that occur in an example, then -1; int32 [models, batch, kinds].
         dropout: share of the hidden units that are dropped.
     """
     seed = torch.randint(2**62, (1,), device=sender.device)
     run = differentiable(_Messages, _messages)
-    out: Tensor = run(receiver, sender, weight, bias, edges, kinds, seed, dropout)
+    out: Tensor = run(receiver, sender, weight, bias, edges, kinds, present, seed, dropout)
     return out
 
 
 def drawn_factors(
-    seed: Tensor, models: int, batch: int, kinds: int, length: int, dim: int, dropout: float
+    seed: Tensor, present: Tensor, length: int, receivers: int, dim: int, dropout: float
 ) -> Tensor:
-    """The dropout factors that the kernels draw, [models, batch, kinds, length, dim]."""
-    blocks = _blocks(length, dim)
-    shape = models, batch, kinds, blocks["rows"], blocks["width"]
-    out = torch.empty(shape, device=seed.device)
-    _draw[(models * batch * kinds,)](out, seed, dropout, **blocks)
-    return out[..., :length, :dim]
+    """The dropout factors that the kernels draw, [models, batch, kinds, length, dim]; those of a
+    kind that does not occur in an example have no meaning."""
+    blocks = _blocks(length, receivers, dim)
+    models, batch, kinds = present.shape
+    rows, groups, width = blocks["rows"], blocks["groups"], blocks["width"]
+    tiles = torch.empty(models * batch, kinds, groups, rows, width, device=seed.device)
+    _draw[(models * batch, kinds)](tiles, seed, dropout, rows=groups * rows, width=width)
+    # A tile starts at a kind and has room for `groups` of them.
+    place = torch.arange(kinds, device=seed.device)
+    drawn = tiles[:, place // groups * groups, place % groups]
+    drawn = drawn.view(models, batch, kinds, rows, width)
+    kind = torch.where(present < 0, kinds, present).long()[..., None, None]
+    by_kind = drawn.new_zeros(models, batch, kinds + 1, rows, width)
+    return by_kind.scatter_(2, kind.expand_as(drawn), drawn)[:, :, :kinds, :length, :dim]

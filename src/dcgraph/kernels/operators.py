@@ -1,11 +1,50 @@
 """What the kernels share as operators of torch."""
 
+import math
 from typing import Any
 
 import torch
+from torch import Tensor
 
 
 def differentiable(function: type[torch.autograd.Function], operator: Any) -> Any:
     """Which of the two to call: torch.func differentiates a Function but no custom operator, and
     torch.compile traces through an operator but not always through a Function."""
     return operator if torch.compiler.is_compiling() else function.apply
+
+
+def models_in_front(operator: Any, results: int) -> None:
+    """Let vmap join its dimension with the first of all tensors, that of models, but for a seed.
+
+    The seed is the last tensor. One serves all replicas, because every model draws from places of
+    its own.
+    """
+
+    def mapped(info: Any, in_dims: tuple[Any, ...], *arguments: Any) -> Any:
+        size, joined = info.batch_size, list(arguments)
+        places = [k for k, value in enumerate(arguments) if isinstance(value, Tensor)]
+        for k in places[:-1]:
+            value, dim = arguments[k], in_dims[k]
+            first = value.expand(size, *value.shape) if dim is None else value.movedim(dim, 0)
+            joined[k] = first.reshape(-1, *first.shape[2:])
+        seed, dim = arguments[places[-1]], in_dims[places[-1]]
+        joined[places[-1]] = seed if dim is None else seed.select(dim, 0)
+        out = operator(*joined)
+        if results == 1:
+            return out.unflatten(0, (size, -1)), 0
+        return tuple(value.unflatten(0, (size, -1)) for value in out), (0,) * results
+
+    operator.register_vmap(mapped)
+
+
+def by_model(value: Tensor) -> tuple[Tensor, int]:
+    """A tensor [models, ...] whose models need not be neighbours, and how far they are apart."""
+    one = value[0]
+    value = value if one.is_contiguous() else value.contiguous()
+    return value, value.stride(0)
+
+
+def apart(joined: Tensor, *shapes: tuple[int, ...]) -> list[Tensor]:
+    """Tensors [models, *shape] that lie one after the other in the rows of a matrix."""
+    parts = joined.split([math.prod(shape) for shape in shapes], -1)
+    return [part.reshape(-1, *shape) for part, shape in zip(parts, shapes, strict=True)]

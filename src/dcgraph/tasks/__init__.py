@@ -23,6 +23,7 @@ TABLES = {
     "annealing": "dcgraph.tasks.addition.tables:ANNEALING",
     "listops": "dcgraph.tasks.listops.tables:LISTOPS",
     "listops-ablation": "dcgraph.tasks.listops.tables:ABLATION",
+    "listops-masks": "dcgraph.tasks.listops.tables:MASKS",
 }
 """Where each table is."""
 

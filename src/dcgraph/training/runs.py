@@ -32,11 +32,18 @@ class Job:
 
 
 def finished_record(job: Job) -> Record | None:
-    """The record of a job, if there is one and it was made with these settings."""
+    """The record of a job, if there is one and it was made with these settings.
+
+    A setting that is younger than the record had the value that is its default now.
+    """
     if not job.record.exists():
         return None
     record = read_record(job.record)
-    return record if record["settings"] == asdict(job.settings) else None
+    try:
+        made_with = from_dict(type(job.settings), record["settings"])
+    except (ValueError, TypeError):  # of an older version, with other settings
+        return None
+    return record if made_with == job.settings else None
 
 
 def perform(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -64,6 +66,11 @@ class Stepper:
         self._loss = torch.compile(self._losses, dynamic=False) if compiled else self._losses
         self._apply = torch.compile(self._update, dynamic=False) if compiled else self._update
         self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
+        self._evaluations: dict[
+            tuple[str, str], tuple[torch.cuda.CUDAGraph, dict[str, Tensor]]
+        ] = {}
+        self._asked_before: set[tuple[str, str]] = set()
+        self._evaluated = torch.empty_like(population.weights)
         self._evaluated_at_once = _EVALUATED_AT_ONCE.get(device.type, 4096) // count
         if device.type == "cuda":
             free, _ = torch.cuda.mem_get_info(device)
@@ -146,15 +153,31 @@ class Stepper:
                 self._cursors.zero_()  # there may be fewer batches left than this
                 self._one_step(table)
         torch.cuda.current_stream().wait_stream(stream)
-        graph = torch.cuda.CUDAGraph()
-        # The graphs run one after the other, so they can work in the same memory.
-        pool = next(iter(self._graphs.values())).pool() if self._graphs else None
         self.load_state(before)
-        with torch.cuda.graph(graph, pool=pool):
+        graph = torch.cuda.CUDAGraph()
+        with self._capture(graph):
             self._one_step(table)
         self.load_state(before)
         torch.cuda.set_rng_state(generator, self._population.device)
         return graph
+
+    @contextmanager
+    def _capture(self, graph: torch.cuda.CUDAGraph) -> Iterator[None]:
+        """The graphs run one after the other, so they can work in the same memory.
+
+        Nothing may be freed meanwhile: an older graph that the garbage collector finds would be,
+        and the capture fails.
+        """
+        others = (*self._graphs.values(), *(other for other, _ in self._evaluations.values()))
+        pool = next((other.pool() for other in others), None)
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            with torch.cuda.graph(graph, pool=pool):
+                yield
+        finally:
+            if collects:
+                gc.enable()
 
     def _one_step(self, table: int) -> None:
         cursor = self._cursors[table : table + 1]
@@ -197,13 +220,35 @@ class Stepper:
         self, weights: Float[Tensor, "replicas parameters"], split: str, decode: Decode
     ) -> dict[str, list[float]]:
         """The metrics of a split, one number per replica."""
-        model, sizes = self._population.template, self._data.sizes(split)
-        chunk = self._evaluated_at_once
+        sums = self._summed_metrics(weights, split, decode)
+        count = self._data.size(split)
+        return {name: (total / count).tolist() for name, total in sums.items()}
+
+    def _summed_metrics(self, weights: Tensor, split: str, decode: Decode) -> dict[str, Tensor]:
+        """On CUDA captured at the second time: what is seldom asked for is not worth it."""
+        if self._population.device.type != "cuda":
+            return self._measure_all(weights, split, decode)
+        key = split, decode
+        if key not in self._asked_before:
+            self._asked_before.add(key)
+            return self._measure_all(weights, split, decode)
+        self._evaluated.copy_(weights)
+        if key not in self._evaluations:
+            graph = torch.cuda.CUDAGraph()
+            with self._capture(graph):
+                sums = self._measure_all(self._evaluated, split, decode)
+            self._evaluations[key] = graph, sums
+        graph, sums = self._evaluations[key]
+        graph.replay()
+        return sums
+
+    def _measure_all(self, weights: Tensor, split: str, decode: Decode) -> dict[str, Tensor]:
+        model, chunk = self._population.template, self._evaluated_at_once
         sums: dict[str, Tensor] = {}
         model.eval()
         set_decode(model, decode)
         try:
-            for table, count in zip(self._data.tables(split), sizes, strict=True):
+            for table, count in zip(self._data.tables(split), self._data.sizes(split), strict=True):
                 for first in range(0, count, chunk):
                     rows = {name: tensor[first : first + chunk] for name, tensor in table.items()}
                     for name, value in self._measure(weights, rows).items():
@@ -211,7 +256,7 @@ class Stepper:
         finally:  # as models are by default; a replica taken out later is a copy of this one
             model.train()
             set_decode(model, "argmax")
-        return {name: (total / sum(sizes)).tolist() for name, total in sums.items()}
+        return sums
 
     def _measure(self, weights: Tensor, rows: Batch) -> dict[str, Tensor]:
         batch = self._task.inputs(self._settings, self._data.shared, rows, training=False)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from ...functional import one_hot
+from .digits import classifier
 from .edges import Edges
 from .expressions import TOKENS
-from .model import classifier, two_inputs
+from .messages import MessageLayers, Routes
 from .recurrent import TokenLSTM
 
 
@@ -26,9 +26,7 @@ class StateTree(nn.Module):
         super().__init__()
         self.edges, self.rounds = edges, rounds
         self.embedding = nn.Parameter(torch.randn(len(TOKENS), dim))
-        self.of_receiver, self.of_sender = two_inputs(dim)
-        self.message = nn.Linear(dim, dim)
-        self.dropout = dropout
+        self.message = MessageLayers(dim, dropout)
         self.classify = classifier(dim)
 
     def forward(
@@ -51,11 +49,13 @@ class StateTree(nn.Module):
         """Edges [batch, child, parent], and the logits of the answer."""
         edges = self.edges(tokens, lengths, parents)
         x = one_hot(tokens, len(TOKENS)) @ self.embedding
-        for _ in range(rounds or self.rounds):
-            # The first layer of a pair is a sum of two: [batch, receiver, sender, dim].
-            hidden = (self.of_receiver(x).unsqueeze(2) + self.of_sender(x).unsqueeze(1)).relu()
-            sent = self.message(F.dropout(hidden, self.dropout, self.training)).relu()
-            x = x + (edges.mT.unsqueeze(2) @ sent).squeeze(2)
+        rounds = rounds or self.rounds
+        routes = Routes(edges)
+        for k in range(1, rounds + 1):
+            routes = routes.to_root() if k == rounds else routes
+            count = routes.edges.shape[-1]
+            receiver = self.message.of_receiver(x[:, :count])
+            x = x[:, :count] + self.message(receiver, x, routes)
         return edges, self.classify(x[:, 0])
 
 

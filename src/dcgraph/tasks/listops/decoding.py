@@ -50,9 +50,10 @@ class Decoder:
         self._model = model
         self._embedding = model.embedding.detach()
         received = model.edges.received
-        receiver = model.of_receiver(model.embedding[received])
-        hidden = (receiver.unsqueeze(1) + model.of_sender(model.embedding)).relu()
-        self._messages = model.message(hidden).relu().flatten(0, 1)  # [receivers * states, dim]
+        layers = model.message
+        receiver = layers.of_receiver(model.embedding[received])
+        hidden = (receiver.unsqueeze(1) + layers.of_sender(model.embedding)).relu()
+        self._messages = layers.last(hidden).relu().flatten(0, 1)  # [receivers * states, dim]
         self._logits = model.value.logits(model.embedding)  # of a token that received nothing
         self._first_row = torch.full((len(TOKENS),), -1, device=received.device)
         rows = torch.arange(0, len(self._messages), len(TOKENS), device=received.device)
@@ -91,14 +92,15 @@ class Decoder:
         senders = senders[order]
         receivers, children = targets.unique_consecutive(return_counts=True)
         rows, offsets = first_row.flatten()[senders], children.cumsum(0) - children
-        states = tokens.flatten()
+        states = first = tokens.flatten()
         values: list[Tensor] = []
         for _ in range(rounds):
-            logits = self._logits[states]
+            before = first if self._model.restart else states
+            logits = self._logits[before]
             if len(receivers):
                 messages = rows + states[senders]
                 received = F.embedding_bag(messages, self._messages, offsets, mode="sum")
-                x = self._embedding[states[receivers]] + received
+                x = self._embedding[before[receivers]] + received
                 logits[receivers] = self._model.value.logits(x)
             if len(values) == rounds - 1:  # the last one is read, not handed on
                 values.append(logits.argmax(-1))

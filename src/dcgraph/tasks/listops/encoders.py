@@ -7,8 +7,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from ...dialled import Dialled
 from ...functional import one_hot
-from ...nodes import Categorical
 from .expressions import TOKENS
 from .recurrent import TokenLSTM
 
@@ -47,16 +47,15 @@ class Counters(nn.Module):
 
     Args:
         counters: how many.
-        ternary: whether a token moves a counter by -1, 0 or 1, a :class:`Categorical` choice of its
-            own. Such counters do not drift, however long the input; others are easier to learn.
-        spread: of the initial moves, or of the logits of the choice.
+        whole: whether a token moves a counter by a whole number, see :class:`Rounding`. Such
+            counters do not drift, however long the input.
+        spread: of the initial moves.
     """
 
-    def __init__(self, counters: int = 4, *, ternary: bool = False, spread: float = 0.3) -> None:
+    def __init__(self, counters: int = 4, *, whole: bool = False, spread: float = 0.3) -> None:
         super().__init__()
-        self.choice = Categorical() if ternary else None
-        shape = (len(TOKENS), counters, 3) if ternary else (len(TOKENS), counters)
-        self.moves = nn.Parameter(spread * torch.randn(shape))
+        self.rounding = Rounding() if whole else None
+        self.moves = nn.Parameter(spread * torch.randn(len(TOKENS), counters))
         self.distance = nn.Parameter(torch.zeros(counters))
         self.sharpness = nn.Parameter(torch.zeros(counters))
         self.bias = nn.Parameter(torch.zeros(len(TOKENS), len(TOKENS)))
@@ -71,11 +70,24 @@ class Counters(nn.Module):
 
     def table(self) -> Float[Tensor, "tokens counters"]:
         """By how much each token moves each counter."""
-        if self.choice is None:
+        if self.rounding is None:
             return self.moves
-        down, _, up = self.choice(self.moves).unbind(-1)
-        moves: Tensor = up - down
+        moves: Tensor = self.rounding(self.moves)
         return moves
+
+
+class Rounding(Dialled):
+    """To whole numbers in eval mode; in training mode by and by, while alpha goes from 1/2 to 1.
+
+    The gradient is that of the number itself.
+    """
+
+    dial_names = ("alpha",)
+    alpha: Tensor
+
+    def forward(self, x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+        share = (2 * self.alpha - 1).clamp(min=0) if self.training else 1.0
+        return x + share * (x.round() - x).detach()
 
 
 def nearest(match: Float[Tensor, "batch length length"]) -> Float[Tensor, "batch length length"]:

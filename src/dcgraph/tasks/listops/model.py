@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Literal
 
 import torch
@@ -12,25 +11,10 @@ from torch import Tensor, nn
 from ...functional import one_hot
 from ...nodes import Discrete
 from ...observe import watch
+from .digits import DIGITS, as_digits, classifier
 from .edges import Edges
 from .expressions import TOKENS, ZERO
-from .messages import Routes, messages
-
-DIGITS = 10
-
-
-def classifier(dim: int) -> nn.Sequential:
-    """Pred of the paper: logits of the ten digits from a state."""
-    return nn.Sequential(nn.Linear(dim, dim), nn.ReLU(), nn.Linear(dim, DIGITS, bias=False))
-
-
-def two_inputs(dim: int) -> tuple[nn.Linear, nn.Linear]:
-    """One linear layer of two vectors, W [a; b] + c, as two: the first has the bias."""
-    first, second = nn.Linear(dim, dim), nn.Linear(dim, dim, bias=False)
-    bound = 1 / math.sqrt(2 * dim)  # that of a layer of width 2 dim
-    for parameter in (first.weight, first.bias, second.weight):
-        nn.init.uniform_(parameter, -bound, bound)
-    return first, second
+from .messages import MessageLayers, Routes
 
 
 class LatentTree(nn.Module):
@@ -44,8 +28,13 @@ class LatentTree(nn.Module):
         edges: where the tree comes from.
         dim: width of the states.
         rounds: of messages, unless the call says otherwise.
+        restart: what a token receives is added to its embedding in each round, and not to its
+            state. So its value is computed from those of its children alone, which are final when
+            it is computed for the last time.
         residual, gate: of the nodes, see :class:`Discrete`.
         dropout: on the hidden layer of the messages.
+        masks: what has a dropout mask of its own: a sender and a "token" it sends to, or each
+            "pair" of sender and receiver, as in the paper, which takes twice the time.
     """
 
     def __init__(
@@ -54,17 +43,17 @@ class LatentTree(nn.Module):
         dim: int = 60,
         *,
         rounds: int = 5,
+        restart: bool = False,
         residual: Literal["drop", "always", "weighted"] = "drop",
         gate: Literal["call", "example", "vector"] = "call",
         dropout: float = 0.1,
+        masks: Literal["token", "pair"] = "token",
     ) -> None:
         super().__init__()
         self.edges = edges
-        self.rounds = rounds
+        self.rounds, self.restart, self.masks = rounds, restart, masks
         self.embedding = nn.Parameter(torch.randn(len(TOKENS), dim))
-        self.of_receiver, self.of_sender = two_inputs(dim)
-        self.message = nn.Linear(dim, dim)
-        self.dropout = dropout
+        self.message = MessageLayers(dim, dropout)
         self.value = Discrete(
             dim, DIGITS, g=classifier(dim), codebook="given", residual=residual, gate=gate
         )
@@ -76,8 +65,8 @@ class LatentTree(nn.Module):
         parents: Int[Tensor, "batch length"] | None = None,
     ) -> Float[Tensor, "batch 10"]:
         """Logits of the answer. ``parents`` is the tree, for a model that is given it."""
-        _, values = self.run(tokens, lengths, parents)
-        return values[:, 0]
+        _, answers = self._run(tokens, lengths, parents, self.rounds, of_root=True)
+        return answers.squeeze(1)
 
     def run(
         self,
@@ -87,17 +76,32 @@ class LatentTree(nn.Module):
         rounds: int | None = None,
     ) -> tuple[Float[Tensor, "batch length length"], Float[Tensor, "batch length 10"]]:
         """Edges [batch, child, parent], and the logits of the value of every token at the end."""
+        return self._run(tokens, lengths, parents, rounds or self.rounds)
+
+    def _run(
+        self,
+        tokens: Tensor,
+        lengths: Tensor,
+        parents: Tensor | None,
+        rounds: int,
+        of_root: bool = False,
+    ) -> tuple[Tensor, Tensor]:
         edges = self.edges(tokens, lengths, parents)
-        routes = Routes(edges, self.edges.kinds(tokens), len(self.edges.received))
         # A product, because the gradient of a look-up is slow on GPUs.
-        x = watch("embedding", one_hot(tokens, len(TOKENS)) @ self.embedding)
-        receiver = self.of_receiver(self.embedding[self.edges.received])
-        dropout = self.dropout if self.training else 0.0
-        last = (rounds or self.rounds) - 1
-        for k in range(last + 1):
-            sender, message = self.of_sender(x), self.message
-            x = x + messages(receiver, sender, message.weight, message.bias, routes, dropout)
-            if k < last:
-                x = watch(f"round {k + 1}", x)
-                x = self.value(x, codebook=self.embedding[ZERO:])
+        embedded = x = watch("embedding", one_hot(tokens, len(TOKENS)) @ self.embedding)
+        if self.masks == "pair":
+            routes, received = Routes(edges), embedded
+        else:
+            routes = Routes(edges, self.edges.kinds(tokens), len(self.edges.received))
+            received = self.embedding[self.edges.received]
+        receiver = self.message.of_receiver(received)
+        for k in range(1, rounds + 1):
+            if k == rounds and of_root:  # all that is read of the last round
+                routes = routes.to_root()
+                receiver = receiver[:, :1] if self.masks == "pair" else receiver
+            count = routes.edges.shape[-1]
+            before = embedded if self.restart else x
+            x = before[:, :count] + self.message(receiver, x, routes)
+            if k < rounds:
+                x = as_digits(self.value, watch(f"round {k}", x), self.embedding[ZERO:])
         return edges, self.value.logits(x)

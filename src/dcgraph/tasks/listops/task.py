@@ -40,8 +40,8 @@ class ListOpsSettings(Settings):
         "tree", "ours; or the same without digits as states; or an LSTM"
     )
     edges: Literal["learned", "given"] = shared("learned", "whether the parse tree is given")
-    encoder: Literal["lstm", "counters", "ternary"] = shared(
-        "lstm", "what scores the edges: two LSTMs; counters that move freely; or by -1, 0, 1"
+    encoder: Literal["lstm", "counters", "whole"] = shared(
+        "lstm", "what scores the edges: two LSTMs; counters; or counters of whole numbers"
     )
     counters: int = shared(4, "how many counters")
     prior: Literal["one_parent", "arborescence", "spanning_tree"] = shared(
@@ -50,10 +50,14 @@ class ListOpsSettings(Settings):
     parents: Literal["tokens", "operators"] = shared("tokens", "who can be a parent")
     earlier: bool = shared(False, "a parent stands before its child, and the root sends nothing")
     rounds: int = shared(5, "rounds of messages")
+    restart: bool = shared(False, "a token's value comes from its children's alone")
     residual: Literal["drop", "always", "weighted"] = shared("drop", "kind of residual")
     gate: Literal["call", "example", "vector"] = shared("call", "what shares a draw of the gate")
     dim: int = shared(60, "width of the states")
     dropout: float = shared(0.1, "dropout of the messages")
+    masks: Literal["token", "pair"] = shared(
+        "token", "what has a dropout mask: a sender and the token it sends to, or each pair"
+    )
     decode: Literal["argmax", "sample"] = shared(
         "sample", "how the nodes choose where the best weights are chosen"
     )
@@ -110,9 +114,11 @@ class ListOps(Task):
             edges,
             s.dim,
             rounds=s.rounds,
+            restart=s.restart,
             residual=s.residual,
             gate=s.gate,
             dropout=s.dropout,
+            masks=s.masks,
         )
 
     def inputs(self, settings: Settings, shared: Batch, rows: Batch, training: bool) -> Batch:
@@ -167,7 +173,7 @@ class ListOps(Task):
 def _encoder(settings: ListOpsSettings) -> nn.Module:
     if settings.encoder == "lstm":
         return TwoLSTMs(settings.dim)
-    return Counters(settings.counters, ternary=settings.encoder == "ternary")
+    return Counters(settings.counters, whole=settings.encoder == "whole")
 
 
 def measure(model: nn.Module, data: Data, split: str, rounds: int) -> dict[str, float]:
@@ -185,15 +191,17 @@ def count(model: nn.Module, tables: Iterable[Batch], rounds: int) -> dict[str, t
     without a tree has answers alone.
     """
     decoder = Decoder(model) if isinstance(model, LatentTree) else None
-    sums: dict[str, tuple[int, int]] = {}
+    right: dict[str, list[Tensor]] = {}
     for table in tables:
-        step = at_once(table["tokens"].shape[1])
-        for first in range(0, len(table["label"]), step):
+        # A GPU takes a table at once, and is asked for no number on the way.
+        size, on_cpu = len(table["label"]), table["label"].is_cpu
+        step = at_once(table["tokens"].shape[1]) if on_cpu else size
+        for first in range(0, size, step):
             rows = {name: tensor[first : first + step] for name, tensor in table.items()}
-            for name, right in _verdicts(decoder or model, rows, rounds).items():
-                before = sums.get(name, (0, 0))
-                sums[name] = before[0] + int(right.sum()), before[1] + right.numel()
-    return sums
+            for name, verdicts in _verdicts(decoder or model, rows, rounds).items():
+                right.setdefault(name, []).append(verdicts)
+    together = {name: torch.cat(verdicts) for name, verdicts in right.items()}
+    return {name: (int(each.sum()), len(each)) for name, each in together.items()}
 
 
 def _verdicts(
