@@ -32,6 +32,9 @@ BASE = ParitySettings()
         ({"average": 1.0}, "decay"),
         ({"tau": -1.0}, "temperature"),
         ({"gamma": 0.0}, "rate of growth"),
+        ({"beta_share": 0.0}, "share of tau"),
+        ({"evaluate_every": 0}, "at least 1"),
+        ({"evaluate_every": 2}, "exclude each other"),
         ({"beta": -1.0, "tempmatch": False}, "noise scale"),
     ],
 )
@@ -47,6 +50,9 @@ def test_the_switches_are_the_papers() -> None:
     assert dials.values() == pytest.approx(
         {"tau": 8, "beta": 8 * (1 - 2.718281828**-1.5), "alpha": 0.3}
     )
+    half = replace(both, beta_share=0.5).dials()
+    half.load_state_dict({"calls": 3, "every": 1})
+    assert half.values()["beta"] == pytest.approx(dials.values()["beta"] / 2)
     neither = replace(both, tempmatch=False, dropres=False).dials()
     assert neither.values() == {"tau": 8, "beta": 1, "alpha": 1}
     annealed = replace(both, tempmatch=False, anneal=True).dials()

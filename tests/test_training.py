@@ -21,6 +21,7 @@ from dcgraph.training.checkpoint import CheckpointError, load, save
 from dcgraph.training.models import ModelError, load_model, save_model
 from dcgraph.training.records import make_records, read_record, write_record
 from dcgraph.training.runs import Job, finished_record, perform
+from dcgraph.training.task import Precision
 from parity import QUICK, Lengths, Parity, ParitySettings
 
 TASK = Parity()
@@ -425,3 +426,36 @@ def test_models_are_files_that_build_themselves(tmp_path: Path) -> None:
     (tmp_path / "text.safetensors").write_text("hello, this is not it")
     with pytest.raises(ModelError, match="not a safetensors file"):
         load_model(tmp_path / "text.safetensors", TASK)
+
+
+def test_an_evaluation_may_be_due_every_few_epochs() -> None:
+    settings = replace(QUICK, epochs=5, evaluations=1, evaluate_every=2)
+    outcome = train(Parity(), [settings], DATA)
+    assert [look.epoch for look in outcome.curve] == [2, 4, 5]
+
+
+def test_precision_monitor_and_size_of_evaluations_are_the_tasks() -> None:
+    precisions, sizes = set(), set()
+
+    class Asked(Parity):
+        def monitored(self, settings: Settings) -> str:
+            return "error"
+
+        def precision(self, settings: Settings) -> Precision:
+            return "high"
+
+        def evaluated_at_once(self, settings: Settings) -> int:
+            return 14
+
+        def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+            precisions.add(torch.get_float32_matmul_precision())
+            return super().loss(model, batch)
+
+        def metrics(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+            assert torch.get_float32_matmul_precision() == "highest"
+            sizes.add(len(batch["parity"]))
+            return {"error": 1 - super().metrics(model, batch)["accuracy"]}
+
+    outcome = train(Asked(), [QUICK, replace(QUICK, seed=1)], DATA)
+    assert outcome.chosen_by == "error/argmax"
+    assert "high" in precisions and sizes == {7, 2}

@@ -120,8 +120,8 @@ def train(
     """Train replicas of one structure as one program.
 
     Every replica follows its own settings. After each evaluation the best weights so far are kept,
-    by ``task.monitor`` on the validation split (on the test split, if there is no other). A replica
-    whose loss or gradient is not finite stops there and changes nothing in the others.
+    by ``task.monitored`` on the validation split (on the test split, if there is no other). A
+    replica whose loss or gradient is not finite stops there and changes nothing in the others.
 
     Args:
         task: what to train.
@@ -180,7 +180,8 @@ class _Run:
         has_nodes = any(True for _ in nodes(self.population.template))
         self.decodes: tuple[Decode, ...] = ("argmax", "sample") if has_nodes else ("argmax",)
         decode = task.chosen_by(first)
-        self.chosen_by = f"{task.monitor}/{decode if decode in self.decodes else 'argmax'}"
+        self.monitor = task.monitored(first)
+        self.chosen_by = f"{self.monitor}/{decode if decode in self.decodes else 'argmax'}"
         self.best = _Best(
             self.population.weights.clone(), [-math.inf] * len(seeds), [0] * len(seeds)
         )
@@ -190,6 +191,7 @@ class _Run:
         self.evaluated = {
             epoch * per_epoch + per_epoch * (k + 1) // first.evaluations
             for epoch in range(first.epochs)
+            if (epoch + 1) % first.evaluate_every == 0 or epoch + 1 == first.epochs
             for k in range(first.evaluations)
         }
         self.loss_from = 0  # the step of the last evaluation
@@ -262,9 +264,9 @@ class _Run:
         if self.so_far.step == 0:
             with torch.random.fork_rng():
                 tried = self.stepper.evaluate(self.stepper.tested_weights, self.split, "argmax")
-            if self.task.monitor not in tried:
+            if self.monitor not in tried:
                 raise ValueError(
-                    f"the monitor {self.task.monitor!r} is not among the metrics of task "
+                    f"the monitor {self.monitor!r} is not among the metrics of task "
                     f"{self.task.name!r}: {', '.join(tried)}."
                 )
         if self.probed:

@@ -41,11 +41,13 @@ class Settings:
     batch: int = shared(16, "examples per step")
     moves: int = shared(8, "moves of the dials per epoch")
     evaluations: int = shared(2, "evaluations per epoch")
+    evaluate_every: int = shared(1, "epochs from one evaluation to the next; the last one has one")
     lr: float = own(1e-4, "learning rate of Adam")
     decay: float = own(1.0, "share of training after which lr falls linearly to 0; 1: never")
     average: float = own(0.0, "decay of the moving average of weights that is tested; 0: none")
     tau: float = own(1.0, "temperature of the nodes")
     tempmatch: bool = own(True, "let the noise scale beta grow towards tau")
+    beta_share: float = own(1.0, "what beta grows towards, as a share of tau")
     gamma: float = own(0.008, "rate of that growth, and of annealing, per move")
     beta: float = own(1.0, "noise scale without TempMatch")
     anneal: bool = own(False, "anneal tau to 1 instead")
@@ -65,8 +67,14 @@ class Settings:
                 )
             if types[setting.name] is float and not math.isfinite(value):
                 raise ValueError(f"{setting.name}={value}, but a finite number is needed.")
-        for name in ("epochs", "batch", "moves", "evaluations"):
+        for name in ("epochs", "batch", "moves", "evaluations", "evaluate_every"):
             _require(self, name, getattr(self, name) >= 1, "at least 1 is needed.")
+        if self.evaluate_every > 1 and self.evaluations > 1:
+            raise ValueError(
+                f"evaluations={self.evaluations} per epoch and evaluate_every={self.evaluate_every}"
+                " epochs exclude each other; leave one of them at 1."
+            )
+        _require(self, "beta_share", self.beta_share > 0, "a share of tau is > 0.")
         _require(self, "seed", 0 <= self.seed < 2**32, "a seed is between 0 and 4294967295.")
         _require(self, "lr", self.lr > 0, "a learning rate is > 0.")
         _require(self, "decay", 0 < self.decay <= 1, "a share of training lies in (0, 1].")
@@ -77,7 +85,9 @@ class Settings:
         """The dials these settings ask for: the paper's schedules, or what replaces them."""
         return Dials(
             tau=exponential(self.tau, self.gamma, min(1.0, self.tau)) if self.anneal else self.tau,
-            beta=temp_match(self.tau, self.gamma) if self.tempmatch else self.beta,
+            beta=temp_match(self.tau * self.beta_share, self.gamma)
+            if self.tempmatch
+            else self.beta,
             alpha=linear(self.alpha_step) if self.dropres else 1.0,
             every=every,
         )

@@ -16,7 +16,7 @@ from ..nodes import Decode, Discrete, nodes
 from .adam import adam_, moments_like
 from .population import Population
 from .settings import Settings
-from .task import Batch, Data, Task
+from .task import Batch, Data, Precision, Task
 
 _WARM_UP = 3  # steps before a capture, so that libraries have allocated what they need
 _EVALUATED_AT_ONCE = {"cpu": 4096, "cuda": 65536}  # examples times replicas, if memory allows
@@ -77,7 +77,11 @@ class Stepper:
             per_example = max(1.0, saved_bytes(task, replicas[0], data) / self.batch)
             fitting = int(_SHARE_OF_MEMORY * free / (per_example * count))
             self._evaluated_at_once = min(self._evaluated_at_once, fitting)
+        most = task.evaluated_at_once(self._settings)
+        if most is not None:
+            self._evaluated_at_once = min(self._evaluated_at_once, most // count)
         self._evaluated_at_once = max(1, self._evaluated_at_once)
+        self._precision = task.precision(self._settings)
 
     def state(self) -> dict[str, Tensor]:
         """Every tensor that training changes; the same tensors, not copies."""
@@ -183,9 +187,10 @@ class Stepper:
         cursor = self._cursors[table : table + 1]
         index = self._orders[table].index_select(1, cursor).squeeze(1)
         leaf = self._population.weights.detach().requires_grad_()
-        with unchecked():
-            loss = self._loss(leaf, index, table)
-        (gradient,) = torch.autograd.grad(loss.sum(), leaf)
+        with matmul_precision(self._precision):
+            with unchecked():
+                loss = self._loss(leaf, index, table)
+            (gradient,) = torch.autograd.grad(loss.sum(), leaf)
         with torch.no_grad():
             cursor.add_(1)
             self._apply(loss.detach(), gradient)
@@ -226,7 +231,7 @@ class Stepper:
 
     def _summed_metrics(self, weights: Tensor, split: str, decode: Decode) -> dict[str, Tensor]:
         """On CUDA captured at the second time: what is seldom asked for is not worth it."""
-        if self._population.device.type != "cuda":
+        if self._population.device.type != "cuda" or not self._task.replays_evaluation:
             return self._measure_all(weights, split, decode)
         key = split, decode
         if key not in self._asked_before:
@@ -265,6 +270,17 @@ class Stepper:
                 self._task.metrics, weights, batch, in_dims=(None,)
             )
         return measured
+
+
+@contextmanager
+def matmul_precision(precision: Precision) -> Iterator[None]:
+    """How exact matrix products of float32 are inside; also those of a backward pass there."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(precision)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def batches_per_epoch(data: Data, batch: int) -> list[int]:

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -16,6 +16,9 @@ from torch import Tensor, nn
 from ..nodes import Decode
 from .exhibits import Exhibit
 from .settings import Settings
+
+Precision = Literal["highest", "high"]
+"""As torch.set_float32_matmul_precision has it: "high" is TF32."""
 
 Batch = dict[str, Tensor]
 """Tensors whose first dimension counts examples."""
@@ -81,6 +84,8 @@ class Task(ABC):
     settings: ClassVar[type[Settings]] = Settings
     presets: ClassVar[Mapping[str, Settings]]
     monitor: ClassVar[str] = "accuracy"  # the metric by which the best weights are chosen
+    replays_evaluation: ClassVar[bool] = True
+    """Whether CUDA graphs can hold an evaluation: not if it asks for sizes on the way."""
 
     @abstractmethod
     def data(self, settings: Settings, data_dir: Path | None = None) -> Data:
@@ -111,6 +116,18 @@ class Task(ABC):
         The model is in eval mode; it and the data are where it was trained.
         """
         return {}
+
+    def monitored(self, settings: Settings) -> str:
+        """The metric by which the best weights are chosen, where it depends on the settings."""
+        return self.monitor
+
+    def precision(self, settings: Settings) -> Precision:
+        """Of matrix products of float32 in training, on CUDA; evaluation has the highest."""
+        return "highest"
+
+    def evaluated_at_once(self, settings: Settings) -> int | None:
+        """How many examples times replicas at most, where the engine's guess may be too many."""
+        return None
 
     def chosen_by(self, settings: Settings) -> Decode:
         """How the nodes decode when the best weights are chosen; both ways are measured."""
