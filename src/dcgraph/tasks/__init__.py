@@ -11,6 +11,7 @@ from ..training.task import Task
 TASKS = {
     "addition": "dcgraph.tasks.addition.task:Addition",
     "listops": "dcgraph.tasks.listops.task:ListOps",
+    "paths": "dcgraph.tasks.paths.task:Paths",
 }
 """Where each task is; a user's own is named the same way, ``module:Class``."""
 

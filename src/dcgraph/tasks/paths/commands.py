@@ -1,12 +1,108 @@
-"""What ``dcgraph data`` does for path queries."""
+"""What ``dcgraph evaluate``, ``predict`` and ``data`` do for path queries."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Literal
 
+import torch
+
+from ...training.models import load_model
 from ..datasets import DataError
-from .data import PathData, load_graph, write
+from .composing import PathModel
+from .data import PathData, load, load_graph, write
+from .evaluation import evaluate as measure
+from .ranking import Ties
 from .sampling import sample
+from .settings import PathSettings
+from .task import Paths, at_once
+from .walking import parse, walk
+
+
+def _trained(model: Path, data_dir: Path | None) -> tuple[PathModel, PathSettings, Paths]:
+    task = Paths(data_dir)
+    loaded, settings = load_model(model, task)
+    assert isinstance(loaded, PathModel) and isinstance(settings, PathSettings)
+    return loaded, settings, task
+
+
+def evaluate(
+    *,
+    model: Path,
+    split: Literal["test", "validation"] = "test",
+    ties: Ties = "realistic",
+    protocol: Literal["range", "all"] | None = None,
+    data_dir: Path | None = None,
+) -> str:
+    """Measure a trained model on the path queries of its graph; prints JSON.
+
+    Args:
+        model: file or folder of a run.
+        split: which queries.
+        ties: rank of an answer among others of the same score.
+        protocol: range or all; else the one it was trained with.
+        data_dir: folder of the data; else $DCGRAPH_DATA, the cache, a download.
+    """
+    on = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    network, settings, _ = _trained(model, data_dir)
+    queries = load(settings.graph, data_dir)
+    if split not in queries.splits:
+        raise DataError(f"{settings.graph} has no {split} queries; use --split test.")
+    asked = queries.examinations(protocol or settings.protocol, split, device=on)[split]
+    block = at_once(asked.entities)
+    found = measure(network.to(on), asked.to(on), ties, block)
+    return json.dumps(
+        {
+            "task": Paths.name,
+            "model": str(model),
+            "graph": settings.graph,
+            "split": split,
+            "protocol": found.protocol,
+            "ties": found.ties,
+            "queries": found.queries,
+            "skipped": found.skipped,
+            **_rounded(found.averages),
+            "by length": {str(hops): _rounded(each) for hops, each in found.by_length.items()},
+            "in words": found.words(),
+        },
+        indent=1,
+    )
+
+
+def _rounded(averages: dict[str, float]) -> dict[str, float]:
+    return {name: round(value, 6) for name, value in averages.items()}
+
+
+def predict(
+    entity: str,
+    path: str,
+    /,
+    *,
+    model: Path,
+    top: int = 10,
+    data_dir: Path | None = None,
+) -> str:
+    """Follow a path from an entity, and rank the answers.
+
+    For every relation but the last: the entity that the model chose, with its probability; then the
+    best answers, with theirs. Known is what the triples of all splits lead to.
+
+    Args:
+        entity: where the path starts, by name.
+        path: relations between commas; **name goes backwards.
+        model: file or folder of a run.
+        top: how many answers to show.
+        data_dir: folder of the data; else $DCGRAPH_DATA, the cache, a download.
+    """
+    if top < 1:
+        raise DataError(f"top={top}, but at least 1 answer is shown.")
+    network, settings, task = _trained(model, data_dir)
+    graph = task.graph(settings.graph)
+    try:
+        return walk(network, graph, parse(graph, entity, path), top).text()
+    except ValueError as error:  # a path that this model cannot read
+        raise DataError(str(error)) from None
 
 
 def data(*, graph: str, out: Path, seed: int = 0, data_dir: Path | None = None) -> str:

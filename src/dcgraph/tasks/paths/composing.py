@@ -1,0 +1,168 @@
+"""How a path becomes a query: models that go from a source along relations, without choices.
+
+All models of path queries have one shape. They turn (source, path) into a query vector, and every
+entity has a vector to be compared with it: the score of an entity is the product of the two. So
+loss and scores are the same for all of them, and none makes a matrix of scores in training.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from ...mixing import cross_entropy
+
+PRECISIONS = {"float32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16}
+"""What products with the matrix of entities are computed in."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What all models are told.
+
+    ``width`` is the number of real numbers in a vector. The three kinds of dropout are those of the
+    paper: of the source's vector, of the vectors that answers are compared with, of relations.
+    """
+
+    entities: int
+    relations: int  # inverses among them
+    width: int
+    init: float = 1.0  # vectors start in U(-init, init)
+    subject_dropout: float = 0.0
+    object_dropout: float = 0.0
+    relation_dropout: float = 0.0
+    l2_entities: float = 0.0
+    l2_relations: float = 0.0
+    precision: str = "float32"
+
+
+class PathModel(nn.Module, ABC):
+    """From sources and paths of one length to a score for each entity."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.shape = shape
+        self.entities = _uniform(shape.entities, shape.width, limit=shape.init)
+        self.relations = self.initial_relations()
+
+    def initial_relations(self) -> nn.Parameter:
+        return _uniform(self.shape.relations, self.shape.width, limit=self.shape.init)
+
+    @abstractmethod
+    def queries(
+        self, source: Float[Tensor, "queries width"], relations: Float[Tensor, "queries hops ..."]
+    ) -> Float[Tensor, "queries compared"]:
+        """Where paths lead from these vectors of sources along these of relations."""
+
+    def candidates(self) -> Float[Tensor, "entities compared"]:
+        """What a query is compared with, for every entity."""
+        return self.entities
+
+    def query(
+        self, source: Int[Tensor, " queries"], path: Int[Tensor, "queries hops"]
+    ) -> Float[Tensor, "queries compared"]:
+        start = F.embedding(source.long(), self.entities)
+        start = F.dropout(start, self.shape.subject_dropout, self.training)
+        relations = self.relations[path.long()]
+        return self.queries(start, F.dropout(relations, self.shape.relation_dropout, self.training))
+
+    def forward(
+        self, source: Int[Tensor, " queries"], path: Int[Tensor, "queries hops"]
+    ) -> Float[Tensor, "queries entities"]:
+        """Scores of all entities, in float32."""
+        return F.linear(self.query(source, path), self.candidates())
+
+    def loss(
+        self,
+        source: Int[Tensor, " queries"],
+        path: Int[Tensor, "queries hops"],
+        target: Int[Tensor, " queries"],
+    ) -> Float[Tensor, " queries"]:
+        """Cross-entropy of the target against all entities, and in training the penalty."""
+        query, candidates = self.query(source, path), self.candidates()
+        if not self.training:
+            return cross_entropy(query, candidates, target.long())
+        kind, dropout = PRECISIONS[self.shape.precision], self.shape.object_dropout
+        loss = cross_entropy(query.to(kind), candidates.to(kind), target.long(), dropout=dropout)
+        if self.shape.l2_entities or self.shape.l2_relations:
+            loss = loss + self.penalty(source, path, target)
+        return loss
+
+    def penalty(
+        self,
+        source: Int[Tensor, " queries"],
+        path: Int[Tensor, "queries hops"],
+        target: Int[Tensor, " queries"],
+    ) -> Float[Tensor, " queries"]:
+        """L2 of what a query uses: its source and target, and its relations."""
+        ends = self.entities[torch.stack([source, target], 1).long()]
+        along = self.relations[path.long()]
+        of_ends, of_relations = ends.square().sum((1, 2)), along.square().flatten(1).sum(1)
+        return self.shape.l2_entities * of_ends + self.shape.l2_relations * of_relations
+
+
+def _uniform(*sizes: int, limit: float) -> nn.Parameter:
+    return nn.Parameter(torch.empty(*sizes).uniform_(-limit, limit))
+
+
+def complex_product(
+    a: Float[Tensor, "*batch width"], b: Float[Tensor, "*batch width"]
+) -> Float[Tensor, "*batch width"]:
+    """The products of complex numbers; a vector has all real parts, then all imaginary ones.
+
+    Re<s, r, conj(o)> is then the plain product of the vectors complex_product(s, r) and o.
+
+    >>> complex_product(torch.tensor([1.0, 2.0]), torch.tensor([0.0, 1.0]))  # (1 + 2i) * i
+    tensor([-2.,  1.])
+    """
+    (a_re, a_im), (b_re, b_im) = a.chunk(2, -1), b.chunk(2, -1)
+    return torch.cat([a_re * b_re - a_im * b_im, a_re * b_im + a_im * b_re], -1)
+
+
+class ComplEx(PathModel):
+    """Relations turn and stretch complex numbers: s * r1 * ... * rk (Trouillon et al., 2016)."""
+
+    def queries(self, source: Tensor, relations: Tensor) -> Tensor:
+        for relation in relations.unbind(1):
+            source = complex_product(source, relation)
+        return source
+
+
+class DistMult(PathModel):
+    """Relations stretch: s * r1 * ... * rk, number by number."""
+
+    def queries(self, source: Tensor, relations: Tensor) -> Tensor:
+        return source * relations.prod(1)
+
+
+class Bilinear(PathModel):
+    """Relations are matrices: s W1 ... Wk (Guu et al., 2015)."""
+
+    def initial_relations(self) -> nn.Parameter:
+        width = self.shape.width  # vectors keep their length, on average
+        return _uniform(self.shape.relations, width, width, limit=(3 / width) ** 0.5)
+
+    def queries(self, source: Tensor, relations: Tensor) -> Tensor:
+        for matrix in relations.unbind(1):
+            source = torch.bmm(source.unsqueeze(1), matrix).squeeze(1)
+        return source
+
+
+class TransE(PathModel):
+    """Relations are steps: an entity scores -|s + r1 + ... + rk - o|^2 (Bordes et al., 2013).
+
+    As a product of vectors it is <(2q, -1), (o, |o|^2)> - |q|^2, and the last part is the same for
+    all entities, so that neither ranks nor cross-entropy need it.
+    """
+
+    def queries(self, source: Tensor, relations: Tensor) -> Tensor:
+        end = source + relations.sum(1)
+        return torch.cat([2 * end, -torch.ones_like(end[:, :1])], 1)
+
+    def candidates(self) -> Tensor:
+        return torch.cat([self.entities, self.entities.square().sum(1, keepdim=True)], 1)

@@ -1,0 +1,186 @@
+"""Path queries: from a source along relations, hop by hop, with only the answers given."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import ClassVar, cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from ...training.exhibits import Exhibit
+from ...training.settings import Settings
+from ...training.task import Batch, Data, Precision, Task
+from ..datasets import DataError
+from .composing import Bilinear, ComplEx, DistMult, PathModel, Shape, TransE
+from .data import PathData, load, load_graph
+from .evaluation import stand
+from .graph import KnowledgeGraph
+from .hopping import DiscreteComplEx
+from .protocols import METRICS, Examination, Protocol, competitors, measured
+from .queries import inverse
+from .ranking import Standing, Ties, standing
+from .recurrent import ROP, PathRNN
+from .settings import HEADS, PRESETS, PathSettings
+from .transformer import CoKE
+
+_SCORES = 1 << 28  # that an evaluation makes at once: one gigabyte
+_BASELINES: dict[str, type[PathModel]] = {
+    "complex": ComplEx,
+    "distmult": DistMult,
+    "bilinear": Bilinear,
+    "transe": TransE,
+    "rnn": PathRNN,
+    "rop": ROP,
+}
+
+
+class Paths(Task):
+    name: ClassVar[str] = "paths"
+    settings: ClassVar[type[Settings]] = PathSettings
+    presets: ClassVar[Mapping[str, Settings]] = PRESETS
+    monitor: ClassVar[str] = "H@10"
+    replays_evaluation: ClassVar[bool] = False  # sets of competitors have all sizes
+
+    def __init__(self, data_dir: Path | None = None) -> None:
+        self._data_dir = data_dir
+        self._graphs: dict[str, KnowledgeGraph] = {}
+
+    def graph(self, name: str) -> KnowledgeGraph:
+        """A graph, as it was when it was asked for first; it decides how large a model is."""
+        if name not in self._graphs:
+            self._graphs[name] = load_graph(name, self._data_dir)
+        return self._graphs[name]
+
+    def data(self, settings: Settings, data_dir: Path | None = None) -> Data:
+        s = cast(PathSettings, settings)
+        source, asked = _loaded(s.graph, data_dir or self._data_dir, s.protocol)
+        self._graphs[s.graph] = source.graph
+        train = [group.table() for group in source.splits["train"] if group.hops <= s.length]
+        splits: dict[str, list[Batch]] = {"train": train}
+        for split, exam in asked.items():
+            splits[split] = exam.tables if split == "test" else _chosen_on(exam.tables, s)
+        return Data(splits, source.fingerprint, asked["test"].shared)
+
+    def model(self, settings: Settings) -> nn.Module:
+        s = cast(PathSettings, settings)
+        graph = self.graph(s.graph)
+        shape = Shape(
+            len(graph.entities),
+            2 * len(graph.relations),
+            2 * s.dim,
+            s.init,
+            s.subject_dropout,
+            s.object_dropout,
+            s.relation_dropout,
+            s.l2_entities,
+            s.l2_relations,
+            s.precision,
+        )
+        if s.model == "discrete":
+            return DiscreteComplEx(shape, estimator=s.estimator, noise=s.noise, gate=s.gate)
+        if s.model == "coke":
+            return CoKE(shape, layers=s.layers, heads=HEADS, dropout=s.dropout)
+        return _BASELINES[s.model](shape)
+
+    def inputs(self, settings: Settings, shared: Batch, rows: Batch, training: bool) -> Batch:
+        """In training also the same paths backwards, as further examples.
+
+        Else the competitors of the targets, under the name of the protocol.
+        """
+        s = cast(PathSettings, settings)
+        graph = self.graph(s.graph)
+        if not training:
+            return rows | {s.protocol: competitors(shared, rows, len(graph.entities))}
+        single = rows["path"].shape[1] == 1
+        if s.backwards == "paths" or (s.backwards == "triples" and single):
+            back = inverse(rows["path"].flip(1), len(graph.relations))
+            ends = {"source": rows["target"], "path": back, "target": rows["source"]}
+            return {name: torch.cat([rows[name], ends[name]]) for name in ends}
+        return rows
+
+    def loss(self, model: nn.Module, batch: Batch) -> Float[Tensor, " examples"]:
+        assert isinstance(model, PathModel)
+        return model.loss(batch["source"], batch["path"], batch["target"])
+
+    def metrics(self, model: nn.Module, batch: Batch) -> dict[str, Float[Tensor, " examples"]]:
+        protocol: Protocol = "range" if "range" in batch else "all"
+        stands = standing(model(batch["source"], batch["path"]), batch["target"], batch[protocol])
+        return {name: value.float() for name, value in measured(stands, protocol).items()}
+
+    def readout(self, model: nn.Module, settings: Settings, data: Data) -> dict[str, float]:
+        """By the tie rule of the paper, and for each length; the test has realistic ties."""
+        s = cast(PathSettings, settings)
+        entities = len(self.graph(s.graph).entities)
+        exam = Examination(s.protocol, entities, list(data.tables("test")), data.shared, 0)
+        stands = stand(model, exam, block=at_once(entities))
+        numbers = {
+            f"{name}, ties as the paper": _mean(list(stands.values()), s.protocol, name, "paper")
+            for name in METRICS[s.protocol]
+        }
+        for hops, of_length in stands.items():
+            for name in ("MQ", "H@10") if s.protocol == "range" else ("MRR", "H@10"):
+                numbers[f"{name}, length {hops}"] = _mean([of_length], s.protocol, name)
+        return numbers
+
+    def monitored(self, settings: Settings) -> str:
+        return cast(PathSettings, settings).choose_by
+
+    def precision(self, settings: Settings) -> Precision:
+        return "high" if cast(PathSettings, settings).precision == "tf32" else "highest"
+
+    def evaluated_at_once(self, settings: Settings) -> int:
+        return at_once(len(self.graph(cast(PathSettings, settings).graph).entities))
+
+    def exhibits(self, model: nn.Module, settings: Settings, data: Data) -> Sequence[Exhibit]:
+        from . import exhibits
+
+        return exhibits.of_model(model, self.graph(cast(PathSettings, settings).graph), data)
+
+    def commands(self) -> Mapping[str, Callable[..., str | Iterator[str]]]:
+        from . import commands
+
+        return {
+            "evaluate": commands.evaluate,
+            "predict": commands.predict,
+            "data": commands.data,
+        }
+
+
+def at_once(entities: int) -> int:
+    """How many queries to ask together, so that their scores take a gigabyte at most."""
+    return max(1, _SCORES // entities)
+
+
+@lru_cache(maxsize=2)
+def _loaded(
+    graph: str, data_dir: Path | None, protocol: Protocol
+) -> tuple[PathData, dict[str, Examination]]:
+    """Reading, sampling and finding what queries reach take a while: once for a program."""
+    source = load(graph, data_dir)
+    return source, source.examinations(protocol)
+
+
+def _chosen_on(tables: Sequence[Batch], settings: PathSettings) -> list[Batch]:
+    """The validation tables by which weights are chosen."""
+    trained = settings.length
+    shortest = trained + 1 if settings.choose_on == "next" else 1
+    longest = {"trained": trained, "next": trained + 1}.get(settings.choose_on, math.inf)
+    chosen = [table for table in tables if shortest <= table["path"].shape[1] <= longest]
+    if not chosen:
+        raise DataError(
+            f"{settings.graph} has no validation paths for choose_on={settings.choose_on!r} and "
+            f"length={settings.length}; use --choose-on all."
+        )
+    return chosen
+
+
+def _mean(
+    stands: Sequence[Standing], protocol: Protocol, name: str, ties: Ties = "realistic"
+) -> float:
+    values = [measured(some, protocol, ties)[name] for some in stands]
+    return float(torch.cat(values).mean())

@@ -1,0 +1,95 @@
+"""What a model does with a query, hop by hop, for people to read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from ...checks import closest
+from ...tracing import trace
+from ..datasets import DataError
+from .graph import INVERSE, KnowledgeGraph
+from .queries import Queries
+from .reachability import reachable
+
+
+@dataclass(frozen=True)
+class Stop:
+    """An entity on the way or at the end of it."""
+
+    entity: str
+    probability: float
+    known: bool  # whether the path so far leads there in the graph of all triples
+
+
+@dataclass(frozen=True)
+class Walk:
+    """A query, where the model was after each relation but the last, and how it ranks answers."""
+
+    source: str
+    relations: tuple[str, ...]
+    hops: tuple[Stop, ...]  # none for a model without choices
+    answers: tuple[Stop, ...]  # the best first
+    reached: int  # how many right answers the graph knows
+
+    def text(self) -> str:
+        lines = [self.source]
+        for relation, stop in zip(self.relations, self.hops, strict=False):
+            lines.append(f"  {relation} -> {_shown(stop, 'no such path is known')}")
+        rest = " -> ".join(self.relations[len(self.hops) :])
+        known = f"{self.reached:,} known" if self.reached else "none known"
+        lines.append(f"  {rest} -> ? ({known})")
+        for rank, stop in enumerate(self.answers, 1):
+            mark = "  known" if stop.known else ""
+            lines.append(f"  {rank:>4}  {stop.probability:6.1%}  {stop.entity}{mark}")
+        return "\n".join(lines)
+
+
+def _shown(stop: Stop, complaint: str) -> str:
+    mark = "" if stop.known else f"  ({complaint})"
+    return f"{stop.entity}  {stop.probability:.1%}{mark}"
+
+
+def parse(graph: KnowledgeGraph, entity: str, path: str) -> Queries:
+    """A query from words: a name, and names of relations between commas; ** goes backwards."""
+    if entity not in graph.entities:
+        raise DataError(f"unknown entity {entity!r}; {closest(entity, graph.entities)}")
+    names = [word.strip() for word in path.split(",")]
+    for name in names:
+        if name not in graph.relation_names:
+            backwards = name.startswith(INVERSE)
+            known = graph.relation_names if backwards else graph.relations
+            raise DataError(f"unknown relation {name!r}; {closest(name, known)}")
+    numbers = [graph.relation_names.index(name) for name in names]
+    start = torch.tensor([graph.entities.index(entity)], dtype=torch.int32)
+    return Queries(start, torch.tensor([numbers], dtype=torch.int32), start)
+
+
+@torch.no_grad()
+def walk(model: nn.Module, graph: KnowledgeGraph, query: Queries, top: int = 10) -> Walk:
+    """Follow the model, which is in eval mode, on one query."""
+    beginnings = [
+        Queries(query.source, query.path[:, : hops + 1], query.target) for hops in range(query.hops)
+    ]
+    found = reachable(graph.adjacency(), beginnings)
+    sets = [set(found.sets.take(of).lists()[0]) for of in found.of]
+    with trace(model) as steps:
+        scores = model(query.source, query.path)[0]
+    hops = tuple(
+        _stop(graph, int(step.index), float(step.probability), known)
+        for step, known in zip(steps, sets, strict=False)
+    )
+    best = scores.softmax(0).topk(min(top, len(scores)))
+    answers = tuple(
+        _stop(graph, index, value, sets[-1])
+        for value, index in zip(best.values.tolist(), best.indices.tolist(), strict=True)
+    )
+    relations = tuple(graph.relation_names[k] for k in query.path[0].tolist())
+    source = graph.entities[int(query.source)]
+    return Walk(source, relations, hops, answers, len(sets[-1]))
+
+
+def _stop(graph: KnowledgeGraph, entity: int, probability: float, known: set[int]) -> Stop:
+    return Stop(graph.entities[entity], probability, entity in known)
