@@ -18,7 +18,10 @@ from parity import QUICK, Parity
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
-STILL_TO_RUN = ("listops", "listops-ablation", "listops-masks")
+STILL_TO_RUN = (
+    *("listops", "listops-ablation", "listops-masks"),
+    *("paths", "paths-extrapolation", "paths-search", "fb15k-237"),
+)
 RECORDED = [name for name in TABLES if name not in STILL_TO_RUN]
 SMALL = Table(
     name="small",
@@ -93,9 +96,9 @@ def test_the_docs_show_the_rendered_tables(path: Path) -> None:
 
 @pytest.mark.parametrize("name", STILL_TO_RUN)
 def test_a_table_without_records_can_be_run(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = get_table(name).rows
+    runs = sum(row.seeds * len(row.settings) for row in get_table(name).rows)
     assert cli.main(["reproduce", name, "--results", str(RESULTS), "--dry"]) == 0
-    assert f"{name}: {8 * len(rows)} runs, 0 have a record" in capsys.readouterr().out
+    assert f"{name}: {runs} runs, 0 have a record" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", RECORDED)

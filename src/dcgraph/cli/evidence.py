@@ -50,6 +50,10 @@ def reproduce(
       listops            ListOps, the paper's table
       listops-ablation   ListOps without parts of the method
       listops-masks      ListOps with the paper's dropout, and with ours
+      paths              path queries, the paper's table
+      paths-extrapolation  trained on shorter paths than tested on
+      paths-search       the paper's search for dropout and L2
+      fb15k-237          path queries on FB15k-237, by length
 
     Args:
         names: the table, or several.

@@ -36,6 +36,7 @@ def train(task: Annotated[str, tyro.conf.arg(metavar="TASK")], /) -> None:
     TASK is one of
       addition  read two or three digits and add them
       listops   learn to parse nested expressions and to compute their values
+      paths     follow relations through a knowledge graph, entity by entity
 
     or module:Class, a task of your own.
 

@@ -25,6 +25,10 @@ TABLES = {
     "listops": "dcgraph.tasks.listops.tables:LISTOPS",
     "listops-ablation": "dcgraph.tasks.listops.tables:ABLATION",
     "listops-masks": "dcgraph.tasks.listops.tables:MASKS",
+    "paths": "dcgraph.tasks.paths.tables:PATHS",
+    "paths-extrapolation": "dcgraph.tasks.paths.tables:EXTRAPOLATION",
+    "paths-search": "dcgraph.tasks.paths.tables:SEARCH",
+    "fb15k-237": "dcgraph.tasks.paths.tables:FB15K_237",
 }
 """Where each table is."""
 

@@ -12,6 +12,9 @@ from .records import Record
 from .runs import Job, finished_record, label
 from .settings import Settings
 
+Published = tuple[float, float | None]
+"""Mean and standard deviation, if that was published too."""
+
 
 @dataclass(frozen=True)
 class Row:
@@ -20,7 +23,7 @@ class Row:
     name: str
     settings: tuple[Settings, ...]
     seeds: int = 8
-    paper: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # column: mean, std
+    paper: Mapping[str, Published] = field(default_factory=dict)  # by column
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,7 @@ class Cell:
     mean: float | None
     std: float | None
     seeds: int
-    paper: tuple[float, float] | None
+    paper: Published | None
 
 
 def jobs(table: Table, results: Path) -> dict[str, list[Job]]:

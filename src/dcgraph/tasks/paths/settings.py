@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
-from ...training.settings import Settings, shared
+from ...training.settings import Settings, own, shared
 
 S = TypeVar("S", bound=Settings)
 
@@ -18,6 +18,11 @@ HEADS = 4
 class PathSettings(Settings):
     """Settings of the task of path queries."""
 
+    batch: int = shared(512, "examples per step")
+    moves: int = shared(3, "moves of the dials per epoch")
+    evaluations: int = shared(1, "evaluations per epoch")
+    lr: float = own(1e-3, "learning rate of Adam")
+    tau: float = own(4.0, "temperature of the nodes")
     graph: str = shared(
         "wn11", "wn11, fb13, fb15k-237, wn18rr, nations, umls, kinships; or a folder"
     )
@@ -89,15 +94,15 @@ def compressed(settings: S, epochs: int) -> S:
     return replace(
         settings,
         epochs=epochs,
-        gamma=settings.gamma * times,
-        alpha_step=settings.alpha_step * times,
+        gamma=float(f"{settings.gamma * times:.4g}"),
+        alpha_step=float(f"{settings.alpha_step * times:.4g}"),
         evaluate_every=max(1, round(settings.evaluate_every / times)),
     )
 
 
 PAPER = PathSettings(
-    epochs=200, batch=512, moves=3, evaluations=1, evaluate_every=10, lr=1e-3, tau=4.0,
-    gamma=0.008, alpha_step=0.005, subject_dropout=0.7, object_dropout=0.1, relation_dropout=0.5,
+    epochs=200, evaluate_every=10, gamma=0.008, alpha_step=0.005,
+    subject_dropout=0.7, object_dropout=0.1, relation_dropout=0.5,
 )  # fmt: skip
 FB13 = replace(
     PAPER, graph="fb13", subject_dropout=0.1, object_dropout=0.6, relation_dropout=0.2

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -13,6 +15,8 @@ from ..datasets import DataError
 from .graph import INVERSE, KnowledgeGraph
 from .queries import Queries
 from .reachability import reachable
+
+_LISTED = 60  # names, at most, in a complaint
 
 
 @dataclass(frozen=True)
@@ -55,16 +59,26 @@ def _shown(stop: Stop, complaint: str) -> str:
 def parse(graph: KnowledgeGraph, entity: str, path: str) -> Queries:
     """A query from words: a name, and names of relations between commas; ** goes backwards."""
     if entity not in graph.entities:
-        raise DataError(f"unknown entity {entity!r}; {closest(entity, graph.entities)}")
+        raise DataError(f"unknown entity {entity!r}; {_near(entity, graph.entities)}")
     names = [word.strip() for word in path.split(",")]
     for name in names:
         if name not in graph.relation_names:
             backwards = name.startswith(INVERSE)
             known = graph.relation_names if backwards else graph.relations
-            raise DataError(f"unknown relation {name!r}; {closest(name, known)}")
+            raise DataError(f"unknown relation {name!r}; {_near(name, known)}")
     numbers = [graph.relation_names.index(name) for name in names]
     start = torch.tensor([graph.entities.index(entity)], dtype=torch.int32)
     return Queries(start, torch.tensor([numbers], dtype=torch.int32), start)
+
+
+def _near(name: str, known: Sequence[str]) -> str:
+    """What was probably meant; a graph may have too many names to list them."""
+    if len(known) <= _LISTED:
+        return closest(name, known)
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    if near:
+        return f"did you mean {' or '.join(map(repr, near))}?"
+    return f"there are {len(known):,}, such as {', '.join(map(repr, known[:3]))}."
 
 
 @torch.no_grad()
