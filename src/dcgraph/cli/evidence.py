@@ -52,6 +52,7 @@ def reproduce(
       listops-masks      ListOps with the paper's dropout, and with ours
       paths              path queries, the paper's table
       paths-extrapolation  trained on shorter paths than tested on
+      paths-small        trained on short paths of a small graph, on a CPU
       paths-search       the paper's search for dropout and L2
       fb15k-237          path queries on FB15k-237, by length
 

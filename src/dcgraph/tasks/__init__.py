@@ -27,6 +27,7 @@ TABLES = {
     "listops-masks": "dcgraph.tasks.listops.tables:MASKS",
     "paths": "dcgraph.tasks.paths.tables:PATHS",
     "paths-extrapolation": "dcgraph.tasks.paths.tables:EXTRAPOLATION",
+    "paths-small": "dcgraph.tasks.paths.tables:SMALL",
     "paths-search": "dcgraph.tasks.paths.tables:SEARCH",
     "fb15k-237": "dcgraph.tasks.paths.tables:FB15K_237",
 }

@@ -191,6 +191,30 @@ FB15K_237 = Table(
 )
 
 
+_PLAIN = replace(presets.SMALL, dropres=False, tempmatch=False)
+
+SMALL = Table(
+    name="paths-small",
+    task="paths",
+    title=(
+        "MRR on UMLS by the length of paths, in per cent, filtered, realistic ties; trained on "
+        "paths of up to 3 relations."
+    ),
+    columns=(
+        *(Column(f"{hops}", _read_out(f"MRR, length {hops}"), digits=1) for hops in _LENGTHS),
+    ),
+    rows=(
+        Row("Ours", (presets.SMALL,), _SEEDS),
+        Row("without DropRes", (replace(presets.SMALL, dropres=False),), _SEEDS),
+        Row("without TempMatch (beta = 1)", (replace(presets.SMALL, tempmatch=False),), _SEEDS),
+        Row("without both", (_PLAIN,), _SEEDS),
+        Row("noise reversed", (replace(presets.SMALL, noise="reversed"),), _SEEDS),
+        Row("ComplEx-C", (replace(presets.SMALL, model="complex"),), _SEEDS),
+        Row("ComplEx, triples alone", (replace(presets.SMALL, model="complex", length=1),), _SEEDS),
+    ),
+)
+
+
 def _drawn() -> list[PathSettings]:
     """The paper's random search on WN11: dropouts in tenths up to 0.8, L2 in powers of ten."""
     dropouts = ("subject_dropout", "object_dropout", "relation_dropout")

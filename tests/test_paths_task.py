@@ -1,0 +1,252 @@
+"""The task of path queries: settings, training on a ring, extrapolation, commands and tables."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from dcgraph import cli
+from dcgraph.tasks import get_table, get_task
+from dcgraph.tasks.datasets import DataError
+from dcgraph.tasks.paths.composing import PathModel
+from dcgraph.tasks.paths.evaluation import evaluate
+from dcgraph.tasks.paths.protocols import Examination
+from dcgraph.tasks.paths.settings import FB15K_237, PAPER, PRESETS, SMALL, PathSettings, compressed
+from dcgraph.tasks.paths.task import Paths
+from dcgraph.tasks.paths.walking import parse, walk
+from dcgraph.training import Outcome, train
+from dcgraph.training.models import save_model
+from dcgraph.training.records import make_records
+from dcgraph.training.tables import jobs
+
+ENTITIES = 12
+STEPS = {"next": 1, "skip": 5}
+
+
+@pytest.fixture(scope="module")
+def ring(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twelve entities on a circle; one relation leads one on, the other five."""
+    folder = tmp_path_factory.mktemp("ring")
+    lines = [
+        f"e{k}\t{name}\te{(k + step) % ENTITIES}"
+        for name, step in STEPS.items()
+        for k in range(ENTITIES)
+    ]
+    for split, chosen in (("train", lines), ("valid", lines[::4]), ("test", lines[2::4])):
+        (folder / f"{split}.txt").write_text("\n".join(chosen) + "\n")
+    return folder
+
+
+def settings_for(ring: Path, **changes: Any) -> PathSettings:
+    base = replace(
+        SMALL, graph=str(ring), dim=8, batch=24, epochs=150, lr=0.02, evaluate_every=30,
+        gamma=0.02, alpha_step=0.01, subject_dropout=0.0, object_dropout=0.0, relation_dropout=0.0,
+    )  # fmt: skip
+    return replace(base, **changes)
+
+
+@pytest.fixture(scope="module")
+def trained(ring: Path) -> tuple[Paths, Outcome]:
+    task = Paths()
+    replicas = [settings_for(ring, seed=seed) for seed in (0, 1)]
+    return task, train(task, replicas, task.data(replicas[0]))
+
+
+@pytest.fixture(scope="module")
+def saved(trained: tuple[Paths, Outcome], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    task, outcome = trained
+    best = max((0, 1), key=outcome.score)
+    path = tmp_path_factory.mktemp("models") / "best.safetensors"
+    save_model(path, task, outcome.replicas[best], outcome.model(best), outcome.score(best))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({"length": 0}, "at least 1"),
+        ({"dim": 0}, "at least 1"),
+        ({"object_dropout": 1.0}, r"\[0, 1\)"),
+        ({"l2_entities": -1.0}, "at least 0"),
+        ({"init": 0.0}, "stay there"),
+        ({"choose_by": "MRR"}, "not measured by protocol 'range'"),
+        ({"model": "coke", "dim": 3}, "heads"),
+        ({"beta_share": -1.0}, "share of tau"),
+    ],
+)
+def test_settings_without_sense_are_refused(changes: dict[str, Any], word: str) -> None:
+    with pytest.raises(ValueError, match=word):
+        replace(PAPER, **changes)
+
+
+def test_the_presets_are_the_papers() -> None:
+    assert (PAPER.epochs, PAPER.batch, PAPER.lr, PAPER.tau, PAPER.dim) == (200, 512, 1e-3, 4, 256)
+    dropouts = [
+        (s.subject_dropout, s.object_dropout, s.relation_dropout)
+        for s in list(PRESETS.values())[1:]
+    ]
+    assert dropouts[:2] == [(0.7, 0.1, 0.5), (0.1, 0.6, 0.2)]
+    assert FB15K_237.backwards == "paths" and FB15K_237.choose_by == "MRR"
+    for whole, compact in ((PAPER, compressed(PAPER, 50)), (FB15K_237, compressed(FB15K_237, 10))):
+        last = [
+            (s.epochs * s.moves * s.gamma, s.epochs * s.moves * s.alpha_step)
+            for s in (whole, compact)
+        ]
+        assert last[0] == pytest.approx(last[1], rel=1e-3)
+
+
+def test_beta_by_the_number_of_entities_is_a_dial_of_each_replica() -> None:
+    """The largest of n Gumbel values is about beta ln n: a share of 1 / ln n keeps it at tau."""
+    one, two = PAPER, replace(PAPER, beta_share=1 / math.log(38_696))
+    assert one.structure() == two.structure()
+    at_end = []
+    for settings in (one, two):
+        dials = settings.dials()
+        dials.load_state_dict({"calls": 10**6, "every": 1})
+        at_end.append(dials.values()["beta"])
+    assert at_end == pytest.approx([4.0, 4.0 / math.log(38_696)])
+    assert one.structure() != replace(PAPER, noise="reversed").structure()
+
+
+def test_training_tables_end_at_the_length_and_choosing_follows(ring: Path) -> None:
+    task = Paths()
+
+    def lengths(split: str, **changes: Any) -> list[int]:
+        data = task.data(settings_for(ring, **changes))
+        return [table["path"].shape[1] for table in data.tables(split)]
+
+    assert lengths("train") == [1, 2, 3] and lengths("train", length=1) == [1]
+    assert lengths("test") == list(range(1, 11))
+    assert lengths("validation", choose_on="all") == [1, 2, 3, 4, 5]
+    assert lengths("validation") == [1, 2, 3]
+    assert lengths("validation", choose_on="next", length=1) == [2]
+    with pytest.raises(DataError, match="--choose-on all"):
+        lengths("validation", choose_on="next", length=5)
+
+
+def test_backwards_are_further_examples(ring: Path) -> None:
+    task = Paths()
+    data = task.data(settings_for(ring))
+    single, double = data.tables("train")[:2]
+
+    def asked(table: dict[str, torch.Tensor], way: str) -> dict[str, torch.Tensor]:
+        rows = {name: tensor[:4] for name, tensor in table.items()}
+        settings = settings_for(ring, backwards=way)
+        return task.inputs(settings, data.shared, rows, training=True)
+
+    assert len(asked(single, "none")["source"]) == len(asked(double, "triples")["source"]) == 4
+    for batch in (asked(single, "triples"), asked(double, "paths")):
+        assert len(batch["source"]) == 8
+        assert torch.equal(batch["source"][4:], batch["target"][:4])
+        assert torch.equal(batch["target"][4:], batch["source"][:4])
+        there, back = batch["path"][:4], batch["path"][4:].flip(1)
+        assert ((there - back).abs() == len(STEPS)).all()
+
+
+def test_it_learns_the_ring_and_extrapolates(trained: tuple[Paths, Outcome], ring: Path) -> None:
+    """Trained on paths of up to three relations, asked for up to ten."""
+    task, outcome = trained
+    settings = outcome.replicas[0]
+    data = task.data(settings)
+    records = make_records(task, outcome, data)
+    best = max(records, key=lambda record: record["readout"]["H@10, length 10"])
+    assert outcome.chosen_by == "MRR/argmax"
+    for hops in range(1, 11):
+        assert best["readout"][f"MRR, length {hops}"] > 0.9, hops
+    # The population measures what each model alone is measured to have.
+    exam = Examination("all", ENTITIES, list(data.tables("test")), data.shared, 0)
+    for replica in (0, 1):
+        alone = evaluate(outcome.model(replica), exam).averages
+        for name, value in alone.items():
+            assert outcome.test[replica][f"{name}/argmax"] == pytest.approx(value, abs=1e-4)
+    (shown,) = task.exhibits(outcome.model(0), settings, data)
+    assert shown.title == "Paths it walked"
+    lengths = [len(row) for row in getattr(shown, "rows")]  # noqa: B009
+    assert lengths == [2, 2, 3, 3, 4, 4, 5, 5, 6, 6]
+
+
+@torch.no_grad()
+def test_in_eval_it_is_at_an_entity_after_every_hop(
+    trained: tuple[Paths, Outcome], ring: Path
+) -> None:
+    task, outcome = trained
+    model, graph = outcome.model(0), task.graph(str(ring))
+    assert isinstance(model, PathModel)
+    walked = walk(model, graph, parse(graph, "e3", "next,skip, **next,skip"), top=3)
+    now = graph.entities.index("e3")
+    for relation, stop in zip((0, 1, 2), walked.hops, strict=True):
+        scores = model(torch.tensor([now]).int(), torch.tensor([[relation]]).int())
+        now = int(scores.argmax())
+        assert stop.entity == graph.entities[now]
+        assert stop.probability == pytest.approx(float(scores.softmax(-1).max()), abs=1e-5)
+    assert [a.probability for a in walked.answers] == sorted(
+        (a.probability for a in walked.answers), reverse=True
+    )
+
+
+def test_predict_and_evaluate(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = "next,next,skip,**next"
+    assert cli.main(["predict", "paths", "e0", path, "--model", str(saved), "--top", "2"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "e0" and lines[1].startswith("  next -> e1  ") and lines[1].endswith("%")
+    assert lines[3].startswith("  skip -> e7") and "**next -> ? (1 known)" in lines[4]
+    assert lines[5].split()[0] == "1" and lines[5].endswith("e6  known") and len(lines) == 7
+    assert cli.main(["evaluate", "paths", "--model", str(saved), "--ties", "pessimistic"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["ties"] == "pessimistic" and said["protocol"] == "all" and said["MRR"] > 0.9
+    assert list(said["by length"]) == [str(hops) for hops in range(1, 11)]
+    assert "ties: pessimistic" in said["in words"]
+    arguments = ["--split", "validation", "--protocol", "range"]
+    assert cli.main(["evaluate", "paths", "--model", str(saved), *arguments]) == 0
+    assert {"MQ", "H@10"} <= set(json.loads(capsys.readouterr().out))
+
+
+@pytest.mark.parametrize(
+    ("entity", "path", "complaint"),
+    [
+        ("e99", "next", "unknown entity 'e99'; did you mean"),
+        ("e0", "nxt", "unknown relation 'nxt'; did you mean 'next'?"),
+        ("e0", "next,**skp", "did you mean '**skip'?"),
+        ("e0", "", "unknown relation ''"),
+    ],
+)
+def test_unknown_names_are_told_the_closest(
+    entity: str, path: str, complaint: str, saved: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["predict", "paths", entity, path, "--model", str(saved)]) != 0
+    error = capsys.readouterr().err
+    assert complaint in error and error.count("\n") == 1
+
+
+def test_mistakes_are_one_line(
+    saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for arguments, complaint in (
+        (["predict", "paths", "e0", "next", "--model", str(tmp_path)], "holds no models"),
+        (["predict", "paths", "e0", "next", "--model", str(saved), "--top", "0"], "at least 1"),
+        (["train", "paths", "--graph", "wn12", "--out", str(tmp_path / "a")], "wn11"),
+        (["train", "paths", "--choose-by", "MQ", "--out", str(tmp_path / "b")], "not measured"),
+    ):
+        assert cli.main(arguments) != 0
+        error = capsys.readouterr().err
+        assert complaint in error and error.count("\n") == 1, error
+
+
+def test_rows_of_the_tables_can_be_trained_and_named(tmp_path: Path) -> None:
+    """A folder's name is at most 255 characters long, and every row is built on its graph."""
+    task = get_task("paths")
+    for name in ("paths", "paths-extrapolation", "paths-search", "fb15k-237"):
+        for row, wanted in jobs(get_table(name), tmp_path).items():
+            assert all(len(job.record.parent.name) < 200 for job in wanted), row
+            assert all(isinstance(job.settings, task.settings) for job in wanted)
+    shared = [
+        {job.record for row in jobs(get_table(name), tmp_path).values() for job in row}
+        for name in ("paths", "paths-extrapolation")
+    ]
+    assert len(shared[0] & shared[1]) == 6  # ours on two graphs, three seeds
