@@ -1,0 +1,170 @@
+"""Speed of training on path queries against a step that torch does the plain way, from one run.
+
+    python benchmarks/paths.py            # measure on the CPU, and on CUDA where there is one
+    python benchmarks/paths.py --table    # the records as a table
+
+A step is that of the paper's model on a graph of the size of WN11: 38,696 entities with 512 numbers
+each, 512 queries, one to five relations. The plain way makes the matrix of all scores, adds noise,
+takes the softmax and multiplies with all entities, eager in float32; ours is the training loop's, one
+captured graph on CUDA. Queries are random, which changes nothing in the work. On the CPU the graph
+has 4,096 entities with 64 numbers, and 64 queries. A run takes about a minute on either. It writes
+benchmarks/results/paths-DEVICE.json.
+"""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from common import Contender, Record, main, markdown, records, seconds_per_step, stopwatch
+from torch import Tensor, nn
+
+from dcgraph.tasks.paths.composing import complex_product
+from dcgraph.tasks.paths.graph import KnowledgeGraph
+from dcgraph.tasks.paths.settings import PAPER, PathSettings
+from dcgraph.tasks.paths.task import Paths
+from dcgraph.training import Data, Population, Settings
+from dcgraph.training.memory import keep_freed_memory
+from dcgraph.training.step import Stepper
+
+RELATIONS = 11
+HOPS = {"cpu": (3,), "cuda": (1, 3, 5)}
+PRECISIONS = {"cpu": ("float32",), "cuda": ("float32", "tf32", "bf16")}
+SECONDS = {"cpu": 40, "cuda": 15}  # of timed steps, for each number of hops
+STEPS = 50  # in an epoch of random queries
+TAU, BETA, ALPHA = 4.0, 2.0, 0.5
+
+
+@dataclass(frozen=True)
+class Size:
+    entities: int
+    dim: int  # complex numbers
+    batch: int
+
+
+SIZES = {"cpu": Size(4096, 32, 64), "cuda": Size(38_696, 256, 512)}
+
+
+class Random(Paths):
+    """The task on a graph without triples, for random queries of one length."""
+
+    def __init__(self, size: Size, hops: int) -> None:
+        super().__init__()
+        names = tuple(map(str, range(size.entities))), tuple(map(str, range(RELATIONS)))
+        self._graphs["random"] = KnowledgeGraph(*names, {})
+        self._size, self._hops = size, hops
+
+    def data(self, settings: Settings, data_dir: Path | None = None) -> Data:
+        count, draw = STEPS * self._size.batch, torch.Generator().manual_seed(0)
+        ends = torch.randint(self._size.entities, (2, count), generator=draw).int()
+        path = torch.randint(2 * RELATIONS, (count, self._hops), generator=draw).int()
+        table = {"source": ends[0], "path": path, "target": ends[1]}
+        return Data({"train": table, "test": table}, "random")
+
+
+class Plain(nn.Module):
+    """The model as one writes it with whole matrices."""
+
+    def __init__(self, size: Size) -> None:
+        super().__init__()
+        self.entities = nn.Parameter(torch.empty(size.entities, 2 * size.dim).uniform_(-1, 1))
+        self.relations = nn.Parameter(torch.empty(2 * RELATIONS, 2 * size.dim).uniform_(-1, 1))
+
+    def forward(self, source: Tensor, path: Tensor) -> Tensor:
+        s = F.dropout(self.entities[source], PAPER.subject_dropout)
+        *others, last = F.dropout(self.relations[path], PAPER.relation_dropout).unbind(1)
+        for r in others:
+            scores = complex_product(s, r) @ self.entities.T
+            noise = -torch.empty_like(scores).exponential_().log()
+            v = ((scores + BETA * noise) / TAU).softmax(-1) @ self.entities
+            s = torch.where(torch.rand((), device=v.device) < 1 - ALPHA, v + s, v)
+        candidates = F.dropout(self.entities, PAPER.object_dropout)
+        return complex_product(s, last) @ candidates.T
+
+
+def plain(size: Size, hops: int, device: torch.device) -> Contender:
+    task = Random(size, hops)
+    settings = settings_of(size, "float32")
+    table = task.data(settings).to(device).table("train")
+    model = Plain(size).to(device)
+    optimizer = torch.optim.Adam(model.parameters(), settings.lr, fused=True)
+
+    def run(steps: int) -> None:
+        for step in range(steps):
+            rows = slice(step * size.batch, (step + 1) * size.batch)
+            batch = {name: tensor[rows] for name, tensor in table.items()}
+            inputs = task.inputs(settings, {}, batch, training=True)
+            scores = model(inputs["source"].long(), inputs["path"].long())
+            loss = F.cross_entropy(scores, inputs["target"].long(), reduction="sum")
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+    return Contender("whole matrices, float32", 1, run)
+
+
+def ours(size: Size, hops: int, device: torch.device, precision: str) -> Contender:
+    task, settings = Random(size, hops), settings_of(size, precision)
+    data = task.data(settings).to(device)
+    models = Population(lambda: task.model(settings), [0], device)
+    models.set_dials([{"tau": TAU, "beta": BETA, "alpha": ALPHA}])
+    order = [[torch.arange(STEPS * size.batch)]]
+    with stopwatch(device) as setup:
+        stepper = Stepper(task, models, [settings], data, 10**6)
+        stepper.start_epoch(order, [0] * STEPS)
+        stepper.run(1)
+
+    def run(steps: int) -> None:
+        stepper.start_epoch(order, [0] * STEPS)
+        stepper.run(steps)
+
+    return Contender(f"ours, {precision}", 1, run, setup[0])
+
+
+def settings_of(size: Size, precision: str) -> PathSettings:
+    base = replace(PAPER, graph="random", dim=size.dim, batch=size.batch)
+    return replace(base, precision=precision)  # type: ignore[arg-type]
+
+
+def measure(name: str) -> Record:
+    keep_freed_memory()
+    torch.manual_seed(0)
+    device, size = torch.device(name), SIZES[name]
+    longest, warm_up = (STEPS, 20) if name == "cuda" else (10, 2)
+    rows = []
+    for hops in HOPS[name]:
+        contenders = [plain(size, hops, device)]
+        contenders += [ours(size, hops, device, precision) for precision in PRECISIONS[name]]
+        times = seconds_per_step(contenders, device, SECONDS[name], longest, warm_up)
+        reference = statistics.median(times[0])
+        for contender, own in zip(contenders, times, strict=True):
+            low, median, high = statistics.quantiles(own, n=4)
+            rows.append(
+                {
+                    "hops": hops,
+                    "way": contender.way,
+                    "setup_s": contender.setup,
+                    "ms_per_step": 1000 * median,
+                    "ms_quartiles": [1000 * low, 1000 * high],
+                    "speedup": reference / median,
+                }
+            )
+    return {"size": vars(size), "rows": rows}
+
+
+def table() -> str:
+    """The records as Markdown."""
+    rows = []
+    for record in records("paths"):
+        entities = f"{record['size']['entities']:,}"
+        for row in record["rows"]:
+            cells = [f"{row['ms_per_step']:.2f}", f"{row['speedup']:.2f}x"]
+            rows.append([record["device"], entities, str(row["hops"]), row["way"], *cells])
+    return markdown(["device", "entities", "relations", "way", "ms per step", "speed"], rows)
+
+
+if __name__ == "__main__":
+    main("paths", __doc__.split("\n")[0], measure, table)
