@@ -5,10 +5,10 @@
 
 A step is that of the paper's model on a graph of the size of WN11: 38,696 entities with 512 numbers
 each, 512 queries, one to five relations. The plain way makes the matrix of all scores, adds noise,
-takes the softmax and multiplies with all entities, eager in float32; ours is the training loop's, one
-captured graph on CUDA. Queries are random, which changes nothing in the work. On the CPU the graph
-has 4,096 entities with 64 numbers, and 64 queries. A run takes about a minute on either. It writes
-benchmarks/results/paths-DEVICE.json.
+takes the softmax and multiplies with all entities, eager in float32; ours is that of the training
+loop, on CUDA a captured graph. Queries are random, which changes nothing in the work. On the CPU
+the graph has 4,096 entities with 64 numbers, and 64 queries. A run takes about a minute on either.
+It writes benchmarks/results/paths-DEVICE.json.
 """
 
 from __future__ import annotations

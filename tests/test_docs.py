@@ -65,6 +65,15 @@ def test_paths_data(capsys: pytest.CaptureFixture[str]) -> None:
     assert "ties: realistic" in capsys.readouterr().out
 
 
+def test_paths(capsys: pytest.CaptureFixture[str]) -> None:
+    names = run("docs/paths.md")
+    assert len(names["outcome"].curve) > 0
+    said = capsys.readouterr().out.splitlines()
+    assert (
+        said[0] == "p0" and said[1].startswith("  next -> p") and "**next -> ? (1 known)" in said[3]
+    )
+
+
 def test_mix() -> None:
     names = run("docs/mix.md")
     assert names["node"].is_large and names["v"].shape == (16, 64)

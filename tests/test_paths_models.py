@@ -246,5 +246,7 @@ def test_products_in_bfloat16_are_near_and_weights_stay_float32(entities: int) -
     torch.testing.assert_close(losses[0], losses[1], atol=0.1, rtol=0.05)
     losses[1].sum().backward()
     assert rough.entities.grad is not None and rough.entities.grad.dtype == torch.float32
+    report = dc.probe(rough, lambda: rough.loss(source, path, target).sum())
+    assert [reading.categories for reading in report.readings] == [entities] * 2
     rough.eval(), exact.eval()
     assert torch.equal(rough(source, path), exact(source, path))

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
 STILL_TO_RUN = (
     *("listops", "listops-ablation", "listops-masks"),
-    *("paths", "paths-extrapolation", "paths-search", "fb15k-237"),
+    *("paths", "paths-extrapolation", "paths-noise", "paths-search", "fb15k-237"),
 )
 RECORDED = [name for name in TABLES if name not in STILL_TO_RUN]
 SMALL = Table(

@@ -51,8 +51,9 @@ def reproduce(
       listops-ablation   ListOps without parts of the method
       listops-masks      ListOps with the paper's dropout, and with ours
       paths              path queries, the paper's table
-      paths-extrapolation  trained on shorter paths than tested on
+      paths-extrapolation  the same, trained on shorter paths
       paths-small        trained on short paths of a small graph, on a CPU
+      paths-noise        law and scale of the noise of the hops
       paths-search       the paper's search for dropout and L2
       fb15k-237          path queries on FB15k-237, by length
 

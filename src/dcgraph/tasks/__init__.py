@@ -28,6 +28,7 @@ TABLES = {
     "paths": "dcgraph.tasks.paths.tables:PATHS",
     "paths-extrapolation": "dcgraph.tasks.paths.tables:EXTRAPOLATION",
     "paths-small": "dcgraph.tasks.paths.tables:SMALL",
+    "paths-noise": "dcgraph.tasks.paths.tables:NOISE",
     "paths-search": "dcgraph.tasks.paths.tables:SEARCH",
     "fb15k-237": "dcgraph.tasks.paths.tables:FB15K_237",
 }

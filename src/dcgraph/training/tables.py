@@ -11,6 +11,9 @@ from typing import Any
 from .records import Record
 from .runs import Job, finished_record, label
 from .settings import Settings
+from .task import fingerprint_of
+
+_LONGEST_NAME = 200
 
 Published = tuple[float, float | None]
 """Mean and standard deviation, if that was published too."""
@@ -71,7 +74,10 @@ def jobs(table: Table, results: Path) -> dict[str, list[Job]]:
 
 
 def _folder(settings: Settings, table: Table, results: Path) -> Path:
-    return results / table.task / label(replace(settings, seed=0), [type(settings)()])
+    name = label(replace(settings, seed=0), [type(settings)()])
+    if len(name) > _LONGEST_NAME:  # no file system takes any length
+        name = f"{name[:_LONGEST_NAME]}_{fingerprint_of(name)}"
+    return results / table.task / name
 
 
 def cells(table: Table, results: Path) -> list[Cell]:

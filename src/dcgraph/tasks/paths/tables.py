@@ -191,6 +191,34 @@ FB15K_237 = Table(
 )
 
 
+_NOISY = replace(compressed(presets.PAPER, 10), precision="bf16")
+_BY_LOG = round(1 / math.log(38_696), 4)  # beta ln n = tau, for the entities of WN11
+
+NOISE = Table(
+    name="paths-noise",
+    task="paths",
+    title=(
+        "Noise of the hops on WN11, in per cent. beta grows to the given share of tau; 0.0946 is "
+        "one over the logarithm of the number of entities."
+    ),
+    columns=(*_RANKED[2:], *_BUDGET),
+    rows=(
+        *(
+            Row(
+                f"tau {tau:g}, share {share:g}",
+                (replace(_NOISY, tau=tau, beta_share=share),),
+                _ONCE,
+            )
+            for tau in (1.0, 4.0)
+            for share in (1.0, 0.3, _BY_LOG, 0.01)
+        ),
+        *(
+            Row(f"tau {tau:g}, reversed", (replace(_NOISY, tau=tau, noise="reversed"),), _ONCE)
+            for tau in (1.0, 4.0)
+        ),
+    ),
+)
+
 _PLAIN = replace(presets.SMALL, dropres=False, tempmatch=False)
 
 SMALL = Table(
