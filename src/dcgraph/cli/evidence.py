@@ -35,27 +35,25 @@ def reproduce(
 ) -> None:
     """Run what is missing of a table, and show it.
 
-    What was cut off goes on where it stopped.
-
-    Of several tables, runs that are alike train together.
+    What was cut off goes on. Of several tables, runs that are alike train together.
 
     The end is a page beside the records, reports/NAME.html.
 
     NAME is one of
-      addition           MNIST addition, the paper's table
-      addition-lr        ours at the learning rates the paper tried
-      addition-ablation  ours without parts of the method
-      addition-chain     the same for three summands, a chain
-      annealing          three ways to set tau and beta, behind three figures
-      listops            ListOps, the paper's table
-      listops-ablation   ListOps without parts of the method
-      listops-masks      ListOps with the paper's dropout, and with ours
-      paths              path queries, the paper's table
+      addition             MNIST addition, the paper's table
+      addition-lr          ours at the learning rates the paper tried
+      addition-ablation    ours without parts of the method
+      addition-chain       the same for three summands, a chain
+      annealing            three ways to set tau and beta, behind three figures
+      listops              ListOps, the paper's table
+      listops-ablation     ListOps without parts of the method
+      listops-masks        ListOps with the paper's dropout, and with ours
+      paths                path queries, the paper's table
       paths-extrapolation  the same, trained on shorter paths
-      paths-small        trained on short paths of a small graph, on a CPU
-      paths-noise        law and scale of the noise of the hops
-      paths-search       the paper's search for dropout and L2
-      fb15k-237          path queries on FB15k-237, by length
+      paths-small          trained on short paths of a small graph, on a CPU
+      paths-noise          law and scale of the noise of the hops
+      paths-search         the paper's search for dropout and L2
+      fb15k-237            path queries on FB15k-237, by length
 
     Args:
         names: the table, or several.

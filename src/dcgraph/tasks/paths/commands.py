@@ -85,8 +85,9 @@ def predict(
 ) -> str:
     """Follow a path from an entity, and rank the answers.
 
-    For every relation but the last: the entity that the model chose, with its probability; then the
-    best answers, with theirs. Known is what the triples of all splits lead to.
+    After each relation but the last: the entity chosen, with its probability.
+
+    Then the best answers; known is what the triples of all splits lead to.
 
     Args:
         entity: where the path starts, by name.
@@ -108,7 +109,7 @@ def predict(
 def data(*, graph: str, out: Path, seed: int = 0, data_dir: Path | None = None) -> str:
     """Sample path queries by random walks and write them as text, with the graph.
 
-    A line is source, tab, relations between commas, tab, target; **name is an inverse.
+    A line: source, tab, relations between commas, tab, target; **name is an inverse.
 
     Args:
         graph: wn11, fb13, fb15k-237, wn18rr, nations, umls, kinships; or a folder.
