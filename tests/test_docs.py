@@ -59,6 +59,12 @@ def test_chain_does_not_train(capsys: pytest.CaptureFixture[str]) -> None:
     assert min(ratios(names["with_residuals"])) > 0.5
 
 
+def test_paths_data(capsys: pytest.CaptureFixture[str]) -> None:
+    names = run("docs/paths-data.md")
+    assert names["result"].averages["MQ"] == 0.5, "all scores are the same"
+    assert "ties: realistic" in capsys.readouterr().out
+
+
 class Encoder(nn.Linear):
     def __init__(self, dim: int) -> None:
         super().__init__(12, dim)

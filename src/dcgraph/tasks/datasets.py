@@ -46,7 +46,7 @@ def locate(file: File, data_dir: Path | None = None) -> Path:
     folders = [] if data_dir is None else [data_dir]
     if named := os.environ.get("DCGRAPH_DATA"):
         folders.append(Path(named))
-    folders.append(_cache())
+    folders.append(cache_folder())
     places = [folder / file.path for folder in folders]
     for place in places:
         try:
@@ -65,7 +65,8 @@ def locate(file: File, data_dir: Path | None = None) -> Path:
     return places[-1]
 
 
-def _cache() -> Path:
+def cache_folder() -> Path:
+    """The user's cache folder: ``$XDG_CACHE_HOME`` or ``~/.cache``, then ``dcgraph``."""
     named = Path(os.environ.get("XDG_CACHE_HOME", ""))  # by its standard, absolute or ignored
     return (named if named.is_absolute() else Path.home() / ".cache") / "dcgraph"
 

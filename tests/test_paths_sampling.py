@@ -1,0 +1,136 @@
+"""Sampled path queries: the law of the walks, which graph they are in, counts, no repetitions."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dcgraph.tasks.datasets import DataError
+from dcgraph.tasks.paths.graph import KnowledgeGraph
+from dcgraph.tasks.paths.sampling import LENGTHS, distinct_walks, marks, sample, walks
+from small_graphs import Plain, edges_of, graph_of, graphs, random_graph, rows_of
+from statistics_of_fit import chi_square_p
+
+STREAM = torch.tensor(7)
+NONE = torch.empty(0, dtype=torch.int64)
+Walk = tuple[int, tuple[int, ...], int]
+
+
+def every_walk(graph: KnowledgeGraph, hops: int) -> dict[Walk, float]:
+    """All walks with their probabilities, by the words of the paper."""
+    edges = edges_of(graph)
+    starts = sorted({head for head, _, _ in edges})
+    law: Counter[Walk] = Counter()
+    todo: list[tuple[Walk, float]] = [((start, (), start), 1 / len(starts)) for start in starts]
+    while todo:
+        (source, path, now), p = todo.pop()
+        if len(path) == hops:
+            law[source, path, now] += p  # type: ignore[assignment]
+            continue
+        relations = sorted({label for head, label, _ in edges if head == now})
+        for relation in relations:
+            ends = [tail for head, label, tail in edges if (head, label) == (now, relation)]
+            todo += [
+                ((source, (*path, relation), end), p / len(relations) / len(ends)) for end in ends
+            ]
+    return dict(law)
+
+
+@pytest.mark.parametrize("hops", [1, 2, 3])
+def test_the_law_of_walks_by_enumeration(hops: int) -> None:
+    # Entity 5 has no triple; entity 0 has many ways on by one relation and one by another.
+    edges = [(0, 0, 1), (0, 0, 2), (0, 0, 3), (0, 1, 4), (1, 0, 2), (3, 1, 3)]
+    graph = graph_of({"train": edges}, entities=6)
+    law = every_walk(graph, hops)
+    assert sum(law.values()) == pytest.approx(1)
+    drawn = walks(graph.adjacency(), hops, 0, 40_000, STREAM)
+    counts = Counter((s, tuple(p), t) for s, p, t in rows_of(drawn))
+    assert set(counts) <= set(law)
+    found = torch.tensor([counts[walk] for walk in law])
+    probabilities = torch.tensor([*law.values()], dtype=torch.float64)
+    assert chi_square_p(found, probabilities) > 1e-4
+    assert chi_square_p(found, torch.ones(len(law)) / len(law)) < 1e-4  # the test can fail
+
+
+def test_a_walk_depends_on_its_number_alone() -> None:
+    graph = random_graph(10, 2, 40, seed=0).adjacency()
+    every = rows_of(walks(graph, 3, 0, 100, STREAM))
+    assert rows_of(walks(graph, 3, 20, 30, STREAM)) == every[20:50]
+    assert rows_of(walks(graph, 3, 0, 100, STREAM + 1)) != every
+
+
+def test_the_first_new_ones_are_taken_in_their_order() -> None:
+    graph = random_graph(6, 2, 20, seed=0).adjacency()
+    stream = [(s, tuple(p), t) for s, p, t in rows_of(walks(graph, 2, 0, 3_000, STREAM))]
+    first = list(dict.fromkeys(stream))
+    taken = distinct_walks(graph, 2, 60, STREAM, NONE)
+    assert [(s, tuple(p), t) for s, p, t in rows_of(taken)] == first[:60]
+    more = distinct_walks(graph, 2, 20, STREAM, marks(taken))
+    assert [(s, tuple(p), t) for s, p, t in rows_of(more)] == first[60:80]
+
+
+@given(graphs(), st.integers(0, 10))
+@settings(max_examples=12)
+def test_any_graph_is_sampled_or_refused(plain: Plain, seed: int) -> None:
+    graph = graph_of(*plain)
+    try:
+        splits = sample(graph, seed)
+    except DataError as error:
+        assert "new paths of length" in str(error)
+        return
+    seen: set[Walk] = set()
+    for split, groups in splits.items():
+        assert [group.hops for group in groups] == [1, *LENGTHS[split]]
+        assert {len(group) for group in groups} == {len(graph.triples[split])}
+        assert [[s, *p, t] for s, p, t in rows_of(groups[0])] == graph.triples[split].tolist()
+        edges = edges_of(graph, "train") if split == "train" else edges_of(graph)
+        for group in groups[1:]:
+            for source, path, target in rows_of(group):
+                now = {source}
+                for relation in path:
+                    now = {t for h, label, t in edges if h in now and label == relation}
+                assert target in now, "it is a walk in the graph of its split"
+                assert (source, tuple(path), target) not in seen, "it is new"
+                seen.add((source, tuple(path), target))
+
+
+def test_splits_walk_where_they_should() -> None:
+    graph = random_graph(40, 3, 300, seed=0)
+    splits = sample(graph, 0)
+    train = edges_of(graph, "train")
+    for split in ("validation", "test"):
+        steps = [
+            (s, p[0]) for group in splits[split][1:] for s, p, _ in rows_of(group)
+        ]  # first steps that the training graph does not have
+        assert any(not any((h, label) == step for h, label, _ in train) for step in steps)
+
+
+def test_the_same_seed_gives_the_same_bits() -> None:
+    triples = [(k % 20, k % 3, k * k % 19) for k in range(120)]
+    graph = graph_of({"train": triples[:80], "validation": triples[80:100], "test": triples[100:]})
+
+    def everything(seed: int) -> list[tuple[int, list[int], int]]:
+        return [
+            row for groups in sample(graph, seed).values() for g in groups for row in rows_of(g)
+        ]
+
+    assert everything(3) == everything(3) != everything(4)
+    # On every machine and with every version of torch.
+    assert hashlib.sha256(repr(everything(3)).encode()).hexdigest()[:16] == "4d1956e3ab2fced9"
+
+
+def test_a_negative_seed_and_a_graph_without_enough_paths_are_errors() -> None:
+    graph = random_graph(20, 3, 120, seed=0)
+    with pytest.raises(ValueError, match="seed=-1, but a seed is at least 0"):
+        sample(graph, -1)
+    tiny = graph_of({"train": [(0, 0, 1)], "test": [(0, 0, 1)]})
+    # There and back, from either end: one for training, one for test, and no third.
+    assert {len(group) for groups in sample(tiny, 0).values() for group in groups} == {1}
+    three = {"train": [(0, 0, 1)], "validation": [(0, 0, 1)], "test": [(0, 0, 1)]}
+    with pytest.raises(DataError, match=r"seems to have 0 new paths of length 2, but 1 are needed"):
+        sample(graph_of(three), 0)
