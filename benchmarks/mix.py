@@ -336,7 +336,7 @@ def table() -> str:
         batch = ", ".join(map(str, sizes))
         parts.append(f"{record['device'].capitalize()}, {batch} queries:")
         parts.append(markdown(_HEAD, [_cells(row) for row in rows]))
-    return "\n\n".join(parts)
+    return "\n\n".join(parts) or "There is no record of it yet."
 
 
 if __name__ == "__main__":
