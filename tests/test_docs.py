@@ -65,6 +65,12 @@ def test_paths_data(capsys: pytest.CaptureFixture[str]) -> None:
     assert "ties: realistic" in capsys.readouterr().out
 
 
+def test_mix() -> None:
+    names = run("docs/mix.md")
+    assert names["node"].is_large and names["v"].shape == (16, 64)
+    assert names["codebook"].grad is not None
+
+
 class Encoder(nn.Linear):
     def __init__(self, dim: int) -> None:
         super().__init__(12, dim)

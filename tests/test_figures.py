@@ -243,7 +243,7 @@ def test_addition_table_of_the_shipped_model(tmp_path: Path) -> None:
     assert [example["read_as"] for example in numbers["examples"]] == list(range(10))
 
 
-OF_THE_PAPER = ("component", "example")  # tested in test_figures_of_the_paper
+OF_THE_PAPER = ("component", "example", "mixing")  # tested in test_figures_of_the_paper
 SMALL = {
     "addition-table": lambda seed: described(seed, wrong={(3, 4): 8}),
     "saturation": lambda seed: saturation.compute(seed, steps=30, seeds=3),

@@ -1,4 +1,4 @@
-"""The figures `example` and `component`: numbers against the model's own, pictures from numbers."""
+"""The figures `example`, `component` and `mixing`: numbers against the model's, pictures."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from matplotlib import colors, image
 from torch import Tensor, nn
 
 import dcgraph as dc
-from dcgraph.figures import component, example, style
+from dcgraph.figures import component, example, mixing, style
 from dcgraph.tasks.addition import commands, images, lists
 from dcgraph.tasks.addition.model import Adder
 from dcgraph.tasks.addition.task import (
@@ -337,7 +337,19 @@ def test_component_shows_every_seed_without_overflow(tmp_path: Path) -> None:
         check_picture(tmp_path / "picture")
 
 
-MAKERS = {"component": (component.compute, component.draw), "example": (described, example.draw)}
+def test_mixing_ends_where_the_whole_matrix_does() -> None:
+    for seed in range(5):
+        numbers = mixing.compute(seed)
+        last = numbers["blocks"][-1]
+        assert last["mixture"] == pytest.approx(numbers["whole"], abs=1e-5)
+        assert last["top"] == max(a for block in numbers["blocks"] for a in block["a"])
+
+
+MAKERS: dict[str, tuple[Any, Any]] = {
+    "component": (component.compute, component.draw),
+    "example": (described, example.draw),
+    "mixing": (mixing.compute, mixing.draw),
+}
 
 
 @pytest.mark.parametrize("name", MAKERS)

@@ -1,9 +1,10 @@
 """dcgraph: networks with discrete steps in a row, made to train."""
 
-from . import estimators, structures
+from . import estimators, mixing, structures
 from .checks import debug
 from .dials import Dials
 from .functional import argmax, entropy, gumbel_softmax, one_hot, sample, straight_through
+from .mixing import choose, cross_entropy, log_sum_exp, mix
 from .nodes import Categorical, Discrete, nodes
 from .noise import gumbel
 from .observe import watch
@@ -20,7 +21,9 @@ __all__ = [
     "Discrete",
     "DropRes",
     "argmax",
+    "choose",
     "constant",
+    "cross_entropy",
     "debug",
     "drop_residual",
     "entropy",
@@ -29,6 +32,9 @@ __all__ = [
     "gumbel",
     "gumbel_softmax",
     "linear",
+    "log_sum_exp",
+    "mix",
+    "mixing",
     "nodes",
     "one_hot",
     "piecewise",

@@ -14,6 +14,9 @@ from .checks import check_choice
 from .dialled import Dialled
 from .estimators import get_estimator
 from .functional import one_hot, sample
+from .mixing import choose
+from .mixing.estimators import MIXERS
+from .mixing.event import CodebookEvent
 from .noise import Law, Noise
 from .observe import Event, is_observed, tell
 from .residual import DropRes, Gate
@@ -26,6 +29,10 @@ Residual = Literal["drop", "always", "weighted", "none"]
 
 Codebook = Literal["tied", "separate", "given"]
 """Where a Discrete node has its codebook from."""
+
+LARGE = 4096
+"""From so many categories on, a node whose logits are products with its codebook leaves them to
+:func:`dcgraph.mix`. Below, the matrix of all logits is small and everything can be looked at."""
 
 
 class Categorical(Dialled):
@@ -118,6 +125,10 @@ class Discrete(nn.Module):
     v is exactly one row of the codebook. Until :class:`dcgraph.Dials` is attached, tau, beta and
     alpha are 1: plain Gumbel-softmax.
 
+    From 4,096 categories on, a node without g makes no matrix of all logits: it is then
+    :func:`dcgraph.mix` in training and :func:`dcgraph.choose` in eval mode, for codebooks of
+    millions of rows. What comes out has the same law.
+
     Args:
         dim: width of the input u.
         categories: number K of categories.
@@ -203,10 +214,7 @@ class Discrete(nn.Module):
         codebook: Float[Tensor, "categories width"] | None = None,
     ) -> Float[Tensor, "*batch categories"]:
         """theta = g(u); also the classifier of a model whose answers are the node's categories."""
-        if u.shape[-1] != self.dim:
-            raise ValueError(
-                f"the input has width {u.shape[-1]}, but the node was built with dim={self.dim}."
-            )
+        self._check_width(u)
         if self.g is None:
             return F.linear(u, self._rows(codebook))
         theta: Tensor = self.g(u)
@@ -238,19 +246,57 @@ class Discrete(nn.Module):
             generator: where noise and gate are drawn from; None is torch's global generator.
         """
         rows = self._rows(codebook)
-        theta = self.logits(u, codebook)
-        relaxed, index = self.categorical.decide(theta, mask=mask, noise=noise, generator=generator)
-        if is_observed():
-            tell(Event(self, u, theta, relaxed, index, mask))
-        if index is not None:
-            return F.embedding(index.clamp(min=0), rows).masked_fill(index.unsqueeze(-1) < 0, 0.0)
-        assert relaxed is not None
-        v = relaxed @ rows.to(relaxed.dtype)
-        if self.dropres is None:
+        if self.is_large:
+            v = self._from_large(u, rows, mask, noise, generator)
+        else:
+            theta = self.logits(u, codebook)
+            z, index = self.categorical.decide(theta, mask=mask, noise=noise, generator=generator)
+            if is_observed():
+                tell(Event(self, u, theta, z, index, mask))
+            v = _rows_at(index, rows) if z is None else z @ rows.to(z.dtype)
+        if self.dropres is None or not self.training:
             return v
         bypass = u if residual is None else residual
         mixed: Tensor = self.dropres(v, bypass.to(v.dtype), generator=generator)
         return mixed
+
+    @property
+    def is_large(self) -> bool:
+        """Whether :func:`dcgraph.mix` does the work, so that there is no matrix of logits."""
+        known = self.categorical.estimator in MIXERS
+        return self.g is None and self.categories >= LARGE and known
+
+    def _from_large(
+        self,
+        u: Tensor,
+        rows: Tensor,
+        mask: Tensor | None,
+        noise: Noise | None,
+        generator: torch.Generator | None,
+    ) -> Tensor:
+        self._check_width(u)
+        choice = self.categorical
+        noise = choice.noise if noise is None else noise
+        if self.training:
+            v, seen = MIXERS[choice.estimator](
+                *(u, rows), tau=choice.tau, beta=choice.beta,
+                mask=mask, noise=noise, generator=generator,
+            )  # fmt: skip
+            if is_observed():
+                tell(CodebookEvent(self, u, mask=mask, codebook=rows, seen=seen))
+            return v
+        check_choice("decode", choice.decode, get_args(Decode))
+        beta = 0.0 if choice.decode == "argmax" else 1.0
+        index, v = choose(u, rows, beta=beta, mask=mask, noise=noise, generator=generator)
+        if is_observed():
+            tell(CodebookEvent(self, u, index=index, mask=mask, codebook=rows))
+        return v
+
+    def _check_width(self, u: Tensor) -> None:
+        if u.shape[-1] != self.dim:
+            raise ValueError(
+                f"the input has width {u.shape[-1]}, but the node was built with dim={self.dim}."
+            )
 
     def _rows(self, codebook: Tensor | None) -> Tensor:
         if codebook is None and self.source == "given":
@@ -268,6 +314,11 @@ class Discrete(nn.Module):
     def extra_repr(self) -> str:
         width = "" if self.width == self.dim else f", width={self.width}"
         return f"{self.dim}, {self.categories}, codebook={self.source!r}{width}"
+
+
+def _rows_at(index: Tensor | None, rows: Tensor) -> Tensor:
+    assert index is not None
+    return F.embedding(index.clamp(min=0), rows).masked_fill(index.unsqueeze(-1) < 0, 0.0)
 
 
 def nodes(model: nn.Module) -> Iterator[tuple[str, Categorical | Discrete]]:

@@ -57,9 +57,9 @@ def is_zero(beta: Dial) -> bool:
     return isinstance(beta, int | float) and beta == 0
 
 
-def random_seed(device: torch.device) -> Tensor:
-    """A random int64 [1] from torch's global generator of that device."""
-    return torch.randint(1 << _BITS, (1,), device=device)
+def random_seed(device: torch.device, generator: torch.Generator | None = None) -> Tensor:
+    """A random int64 [1] from that generator, or torch's global one of that device."""
+    return torch.randint(1 << _BITS, (1,), device=device, **_from(generator))
 
 
 def draw_uniform(

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .functional import entropy
 from .nodes import nodes
 from .observe import Event, observing
 
@@ -42,7 +41,7 @@ class Reading:
     name: str
     call: int
     gradient: float | None  # at the input u (for a Categorical, and a watched tensor, at itself)
-    logit_gradient: float | None = None
+    logit_gradient: float | None = None  # also None where logits are never a matrix, see probe
     entropy: float | None = None  # of softmax(theta), in nats, mean over rows
     largest: float | None = None  # largest probability of softmax(theta), mean over rows
     categories: int | None = None
@@ -117,6 +116,9 @@ def probe(model: nn.Module, closure: Callable[[], Tensor]) -> Report:
 
     A gradient is the whole one of that tensor: what else uses it, such as the residual or a second
     node, counts too. Raw data as input have none.
+
+    A node with a large codebook (see :class:`dcgraph.Discrete`) never has a matrix of logits, and
+    none is made for the probe: it has no gradient of theta.
 
     Parameters, their gradients, buffers, train/eval modes and torch's random state are as before
     afterwards.
@@ -193,7 +195,7 @@ def _run(
         )
     if any(parameter.grad is not None for parameter in model.parameters()):
         raise ValueError("the closure called backward(); let it return the loss, and no more.")
-    if not any(event.logits is not None for event in events.values()):
+    if not any(event.categories for event in events.values()):
         raise ValueError(
             "the closure called no node of the model; call the model inside it, "
             "and probe a compiled model before torch.compile."
@@ -227,33 +229,30 @@ def _reading(
     name: str, call: int, event: Event, hard: Event | None, gradients: dict[int, Tensor]
 ) -> Reading:
     at_input, at_logits = gradients.get(id(event.input)), gradients.get(id(event.logits))
-    if event.logits is None:
+    categories = event.categories
+    if categories is None:
         return Reading(name, call, _mean(at_input))
-    assert event.relaxed is not None
-    theta, z = event.theta(), event.relaxed.detach().float()
-    p = theta.softmax(-1)
-    categories = theta.shape[-1]
-    choices = p.argmax(-1).flatten()
+    choices, weights = event.most_probable(), event.largest_weight()
     used = choices.unique().numel()
     gap = None
-    if hard is not None and hard.index is not None and hard.index.shape == z.shape[:-1]:
-        agreed = z.gather(-1, hard.index.clamp(min=0).unsqueeze(-1)).squeeze(-1)
+    if hard is not None and hard.index is not None and hard.index.shape == weights.shape:
         chosen = hard.index >= 0  # not the root of a tree, which chooses nothing
-        if chosen.any():
-            gap = 1 - agreed[chosen].mean().item()  # half of sum |z - one_hot| is 1 - z[index]
+        if chosen.any():  # half of sum |z - one_hot| is 1 - z[index]
+            gap = 1 - event.weight(hard.index)[chosen].mean().item()
+    listed = event.relaxed is not None and categories <= LISTED
     return Reading(
         name,
         call,
         _mean(at_input),
         _mean(at_logits),
-        entropy(theta).mean().item(),
-        p.amax(-1).mean().item(),
+        event.entropy().mean().item(),
+        event.probability(choices).mean().item(),
         categories,
         used,
         categories - used,
-        (z.amax(-1) > SATURATED).float().mean().item(),
+        (weights > SATURATED).float().mean().item(),
         gap,
-        _by_category(choices, z, at_logits) if categories <= LISTED else None,
+        _by_category(choices.flatten(), event.z(), at_logits) if listed else None,
     )
 
 

@@ -73,14 +73,8 @@ def trace(model: nn.Module) -> Iterator[Trace]:
         if name is None:
             return
         index = event.chosen()
-        steps._steps.append(Step(name, calls[name], index, _probability(event, index)))
+        steps._steps.append(Step(name, calls[name], index, event.probability(index)))
         calls[name] += 1
 
     with observing(record):
         yield steps
-
-
-def _probability(event: Event, index: Tensor) -> Tensor:
-    theta = event.theta()
-    chosen = theta.gather(-1, index.clamp(min=0).unsqueeze(-1)).squeeze(-1)
-    return (chosen - theta.logsumexp(-1)).exp()

@@ -166,3 +166,20 @@ def test_edges_of_trees_equal_eager_given_the_noise(structure: str) -> None:
     weights = torch.randn(5, 5)
     gradients = [torch.autograd.grad((f(theta) * weights).sum(), theta) for f in (compiled, edges)]
     torch.testing.assert_close(*gradients)
+
+
+def test_a_large_node_compiles() -> None:
+    torch.manual_seed(0)
+    node = dc.Discrete(4, 5000, residual="none")
+    dc.Dials(tau=2.0, beta=0.0).attach(node)
+    u = torch.randn(300, 4)  # so many that no matrix is made
+    compiled = torch.compile(node, fullgraph=True)
+    gradients = []
+    for run in (node, compiled):
+        v = run(u)
+        gradients.append(torch.autograd.grad(v.square().sum(), node.codebook)[0])
+    torch.testing.assert_close(*gradients)
+    dc.Dials(tau=2.0, beta=1.0).attach(node)
+    assert not torch.equal(compiled(u), compiled(u))
+    node.eval()
+    assert torch.equal(torch.compile(node, fullgraph=True)(u), node(u))

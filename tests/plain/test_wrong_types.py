@@ -14,6 +14,8 @@ LOGITS = torch.zeros(3, 4)
 relax: Any = dc.gumbel_softmax
 categorical: Any = dc.Categorical
 discrete: Any = dc.Discrete
+mix: Any = dc.mix
+QUERY, CODEBOOK = torch.zeros(3, 4), torch.zeros(5, 4)
 
 
 @pytest.mark.parametrize(
@@ -28,6 +30,12 @@ discrete: Any = dc.Discrete
         (lambda: relax(LOGITS, noise=3), "noise is a int, but a name is needed"),
         (lambda: categorical(estimator=relax), "estimator is a function, but a name is needed"),
         (lambda: discrete(4, 3, codebook=torch.zeros(3, 4)), "at the call"),
+        (lambda: mix(QUERY.int(), CODEBOOK), "query is of type torch.int32; pass a tensor of fl"),
+        (lambda: mix(QUERY, [[1.0]]), "codebook is of type list; pass a tensor"),
+        (lambda: mix(QUERY, CODEBOOK.to(torch.float8_e4m3fn)), "float8_e4m3fn; pass a tensor"),
+        (lambda: mix(QUERY, CODEBOOK.double()), "float64; convert one of them"),
+        (lambda: mix(QUERY, CODEBOOK, None), "tau is a NoneType; pass a number"),
+        (lambda: dc.cross_entropy(QUERY, CODEBOOK, QUERY[:, 0]), "target is of type torch.float32"),
     ],
 )
 def test_wrong_types(call: Callable[[], object], words: str) -> None:
@@ -46,6 +54,37 @@ def test_wrong_types(call: Callable[[], object], words: str) -> None:
     ],
 )
 def test_misspelt_names(call: Callable[[], object], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        call()
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: mix(QUERY, torch.zeros(5, 3)), "width 4, .* 3; .* make the widths equal"),
+        (lambda: mix(QUERY, torch.zeros(0, 4)), r"\(0, 4\) is empty; at least one row"),
+        (lambda: mix(QUERY, torch.zeros(4)), "a matrix"),
+        (lambda: mix(QUERY, torch.zeros(2, 5, 4)), r"\(2,\) in front.*first ones of the query"),
+        (lambda: mix(QUERY, CODEBOOK.to("meta")), "on cpu, the codebook on meta; move one"),
+        (lambda: mix(QUERY, CODEBOOK, 0.0), "tau=0, but a temperature is > 0"),
+        (lambda: mix(QUERY, CODEBOOK, beta=-1.0), "beta=-1, but a noise scale is >= 0"),
+        (lambda: mix(QUERY, CODEBOOK, torch.ones(3)), r"tau has shape \(3,\).* \(3, 1\)"),
+        (lambda: mix(QUERY, CODEBOOK, dropout=1.0), r"dropout=1.0, .* \[0, 1\)"),
+        (lambda: mix(QUERY, CODEBOOK, noise=QUERY), r"noise has shape \(3, 4\).* \(3, 5\)"),
+        (lambda: mix(QUERY, CODEBOOK, mask=torch.ones(4).bool()), "mask has shape"),
+        (lambda: mix(QUERY, CODEBOOK, way="blocks"), "mean 'blockwise'"),
+        (lambda: mix(QUERY, CODEBOOK, way="streaming"), "is for CUDA with Triton"),
+        (
+            lambda: dc.cross_entropy(QUERY, CODEBOOK, torch.tensor([0, 1])),
+            r"target has shape \(2,\), .* one for each query: \(3,\)",
+        ),
+        (
+            lambda: dc.cross_entropy(QUERY, CODEBOOK, torch.tensor([0, 5, 1])),
+            "target=5 is no row of a codebook of 5 rows",
+        ),
+    ],
+)
+def test_mixing_of_what_does_not_fit(call: Callable[[], object], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         call()
 

@@ -18,6 +18,7 @@ from . import (
     component,
     example,
     gradients,
+    mixing,
     saturation,
     simplex,
 )
@@ -96,6 +97,15 @@ FIGURES: dict[str, Recipe] = {
         look=(
             "each image becomes one symbol, and only the symbols are added; so the dark boxes show "
             "where an error (b) arose: in reading an image, or in adding."
+        ),
+    ),
+    "mixing": Recipe(
+        mixing.compute,
+        mixing.draw,
+        plan="Going over a codebook of 24 rows in four blocks, for one query; about 1 second.",
+        look=(
+            "whatever the number of rows, three things are kept for a query: the largest logit, a "
+            "sum and a mixture of rows; where the largest grows, the other two are scaled down."
         ),
     ),
     "annealing": Recipe(

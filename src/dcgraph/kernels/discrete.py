@@ -19,8 +19,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from .gumbel import gumbel_of_bits
 from .operators import apart, by_model, differentiable, models_in_front
-from .relaxation import gumbel_of_bits
 
 PRECISION = "tf32"
 """Of the products on the GPU; "ieee" is as exact as torch by default, and slower."""

@@ -16,6 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from .gumbel import log2_exponential
 from .operators import differentiable
 
 _FORWARD_TILE, _FORWARD_WARPS = 4096, 8
@@ -25,28 +26,6 @@ _HELD_TILES = tl.constexpr(5)  # 5 x 8192 floats over 512 threads: 80 of 128 reg
 _LOG2_E = tl.constexpr(1.4426950408889634)
 _LN_2 = tl.constexpr(0.6931471805599453)
 _LOWEST = tl.constexpr(-1e30)  # instead of -inf, whose difference with itself is NaN
-
-
-@triton.jit
-def _log2_exponential(own, other):
-    """log2 E of an exponential E = -log(1 - u), with u in (0, 1) from 23 + 23 random bits.
-
-    Bits become a float in [1, 2) as its mantissa. ``own`` gives the first bits of u and ``other``
-    those below, so that u is fine near 0, where the large Gumbel values -log E come from.
-    """
-    first = ((own & 0x007FFFFF) | 0x3F800000).to(tl.float32, bitcast=True)
-    below = ((other >> 9) | 0x3F800001).to(tl.float32, bitcast=True)  # the last bit keeps u > 0
-    u = below * 1.1920928955078125e-07 + (first - 1.00000011920928955)
-    series = u * (1.0 + u * (0.5 + u * (0.33333333 + u * 0.25)))
-    # 1 - u has lost the digits of a small u, and the factor keeps it above 0.
-    logarithm = tl.log2(1.0 - u * 0.99999988079071045) * -_LN_2
-    return tl.log2(tl.where(u < 0.015625, series, logarithm))
-
-
-@triton.jit
-def gumbel_of_bits(own, other):
-    """Gumbel(0, 1) noise from two words of random bits, of which the second may be used again."""
-    return _log2_exponential(own, other) * -_LN_2
 
 
 @triton.jit
@@ -63,10 +42,10 @@ def _log2_noise(seed, stream, columns):
     draw has the exact law, and two neighbours share nothing that could be seen."""
     a, b, c, d = _noise_words(seed, stream, columns)
     return (
-        _log2_exponential(a, b),
-        _log2_exponential(b, c),
-        _log2_exponential(c, d),
-        _log2_exponential(d, a),
+        log2_exponential(a, b),
+        log2_exponential(b, c),
+        log2_exponential(c, d),
+        log2_exponential(d, a),
     )
 
 

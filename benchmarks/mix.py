@@ -1,0 +1,343 @@
+"""Speed and memory of mix, choose and cross_entropy over a codebook, against whole matrices.
+
+    python benchmarks/mix.py            # measure on the CPU, and on CUDA where there is one
+    python benchmarks/mix.py --table    # the records as a table, as in docs/mix.md
+
+A run takes about three minutes on 2 CPU cores, and two on an H200, half of which compiles kernels.
+It writes benchmarks/results/mix-DEVICE.json.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from common import Record, main, markdown, records
+from torch import Tensor
+
+import dcgraph as dc
+from dcgraph.mixing import Way
+from dcgraph.mixing.functions import make_problem
+from dcgraph.mixing.ways import best_way
+
+TAU, BETA = 4.0, 2.0
+SECONDS = 0.4  # of measuring one thing, about; on a GPU less will do
+UNITS = {"mix": (2, 4), "choose": (1, 0), "cross_entropy": (1, 2)}
+"""Products of all queries with the whole codebook, forward and backward: what must be computed."""
+PRECISIONS = {"float32": torch.float32, "TF32": torch.float32, "bf16": torch.bfloat16}
+
+Run = Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class Size:
+    rows: int
+    dim: int
+    n: int
+
+
+def plain_mix(query: Tensor, codebook: Tensor, _: Tensor) -> Tensor:
+    """What the paper's code does, with whole matrices."""
+    logits = query @ codebook.T
+    noise = -torch.empty_like(logits).exponential_().log()
+    return ((logits + BETA * noise) / TAU).softmax(-1) @ codebook
+
+
+def plain_choose(query: Tensor, codebook: Tensor, _: Tensor) -> Tensor:
+    logits = query @ codebook.T
+    noise = -torch.empty_like(logits).exponential_().log()
+    return F.embedding((logits + BETA * noise).argmax(-1), codebook)
+
+
+def plain_cross_entropy(query: Tensor, codebook: Tensor, target: Tensor) -> Tensor:
+    return F.cross_entropy(query @ codebook.T, target, reduction="none")
+
+
+PLAIN = {"mix": plain_mix, "choose": plain_choose, "cross_entropy": plain_cross_entropy}
+
+
+def ours(task: str, way: Way | None) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    calls: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+        "mix": lambda q, c, _: dc.mix(q, c, TAU, beta=BETA, way=way),
+        "choose": lambda q, c, _: dc.choose(q, c, beta=BETA, way=way)[1],
+        "cross_entropy": lambda q, c, target: dc.cross_entropy(q, c, target, way=way),
+    }
+    return calls[task]
+
+
+def seconds(runs: list[Run], device: str) -> list[float]:
+    """Median time of each; on the CPU in turns, so that a busy moment hits all of them."""
+    if device == "cuda":
+        return [cuda_seconds(run) for run in runs]
+    for run in runs:
+        run()
+    times: list[list[float]] = [[] for _ in runs]
+    stop = time.perf_counter() + SECONDS * len(runs)
+    while time.perf_counter() < stop or len(times[0]) < 5:
+        for run, own in zip(runs, times, strict=True):
+            start = time.perf_counter()
+            run()
+            own.append(time.perf_counter() - start)
+    return [statistics.median(own) for own in times]
+
+
+def cuda_seconds(run: Run) -> float:
+    """Median time; of what is short, as a captured graph, so that launches do not count."""
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for _ in range(2):
+            run()
+    once = _event_seconds(run)
+    if once < 5e-3:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            run()
+        run = graph.replay
+        once = _event_seconds(run)
+    together = max(1, round(2e-3 / once))
+    repeats = min(20, max(3, round(SECONDS / (together * once))))
+    times = [_event_seconds(run, together) for _ in range(repeats)]
+    return statistics.median(times)
+
+
+def _event_seconds(run: Run, times: int = 1) -> float:
+    torch.cuda.synchronize()
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    for _ in range(times):
+        run()
+    end.record()
+    end.synchronize()
+    return float(start.elapsed_time(end)) / 1000 / times
+
+
+@contextmanager
+def peak(device: str) -> Iterator[list[int | None]]:
+    """Bytes at most in use inside, beyond those before; None where that cannot be measured."""
+    found: list[int | None] = []
+    if device == "cuda":
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        yield found
+        torch.cuda.synchronize()
+        found.append(torch.cuda.max_memory_allocated() - before)
+        return
+    resets = Path("/proc/self/clear_refs")  # Linux: writing 5 forgets the peak so far
+    if not resets.exists():
+        yield found
+        found.append(None)
+        return
+    _give_back_freed_memory()
+    resets.write_text("5")
+    resident = _resident("VmRSS")
+    yield found
+    found.append(_resident("VmHWM") - resident)
+
+
+def _give_back_freed_memory() -> None:
+    """Else what an earlier run has freed, but the process still has, would not count again."""
+    with suppress(OSError, AttributeError):  # there are other C libraries
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
+
+
+def _resident(name: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * int(next(line for line in lines if line.startswith(name)).split()[1])
+
+
+@contextmanager
+def precision(name: str) -> Iterator[None]:
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if name == "TF32" else "highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+@dataclass
+class Contender:
+    """One way of computing something, ready to run."""
+
+    way: str
+    precision: str
+    call: Callable[[Tensor, Tensor, Tensor], Tensor]
+    forward: Run | None = None  # None where it ran out of memory
+    both: Run | None = None  # forward and backward; only forward where nothing is learned
+    bytes: int | None = None
+
+    def prepare(self, task: str, size: Size, device: str) -> None:
+        """Make the inputs, run once, and measure the memory beyond results and gradients."""
+        dtype = PRECISIONS[self.precision]
+        learns = UNITS[task][1] > 0
+        query = (torch.randn(size.rows, size.dim, device=device) / size.dim**0.25).to(dtype)
+        codebook = torch.randn(size.n, size.dim, device=device, dtype=dtype) / size.dim**0.25
+        query.requires_grad_(learns)
+        codebook.requires_grad_(learns)
+        target = torch.randint(size.n, (size.rows,), device=device)
+
+        def forward() -> Tensor:
+            with precision(self.precision):
+                return self.call(query, codebook, target)
+
+        def both() -> tuple[Tensor, ...]:
+            with precision(self.precision):
+                v = self.call(query, codebook, target)
+                return torch.autograd.grad(v, (query, codebook), torch.ones_like(v))
+
+        run: Run = both if learns else forward
+        try:
+            run()
+            with peak(device) as found:
+                results = run()
+        except torch.cuda.OutOfMemoryError:
+            torch.cuda.empty_cache()
+            return
+        of_results = sum(r.numel() * r.element_size() for r in results) if learns else 0
+        self.bytes = None if found[0] is None else max(0, found[0] - of_results)
+        self.forward, self.both = forward, run
+
+
+def rates(device: str) -> dict[str, float]:
+    """Operations per second of a large matrix product, and bytes per second of a copy."""
+    side = 8192 if device == "cuda" else 2048
+    found = {}
+    for name, dtype in PRECISIONS.items():
+        if device == "cpu" and name != "float32":
+            continue
+        a, b = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
+        with precision(name):
+            found[name] = 2 * side**3 / seconds([partial(torch.mm, a, b)], device)[0]
+    big = torch.empty(1 << (29 if device == "cuda" else 26), device=device)
+    target = torch.empty_like(big)
+    found["copy"] = 2 * 4 * big.numel() / seconds([lambda: target.copy_(big)], device)[0]
+    return found
+
+
+def floor(task: str, size: Size, name: str, speed: dict[str, float]) -> float:
+    """Seconds that the products take at full speed, or reading the codebook and writing its
+    gradient, whichever is longer."""
+    forward, backward = UNITS[task]
+    operations = (forward + backward) * 2 * size.rows * size.dim * size.n
+    codebook = size.n * size.dim * PRECISIONS[name].itemsize
+    passes = 1 + (2 if backward else 0)
+    rate = speed.get(name, speed["float32"])
+    return max(operations / rate, passes * codebook / speed["copy"])
+
+
+def plans(device: str) -> Iterator[tuple[str, Size, list[tuple[str, Way | None]]]]:
+    """Task, size, and our contenders: precision and way, where None is the one that is taken."""
+    every: list[tuple[str, Way | None]] = [(name, None) for name in PRECISIONS]
+    if device == "cpu":
+        for n in (1_000, 10_000, 100_000, 1_000_000):
+            for task in UNITS:
+                yield task, Size(64, 64, n), every[:1]
+        return
+    for n in (1_000, 14_541, 38_696, 75_043, 1_000_000):
+        yield "mix", Size(512, 512, n), every
+        yield "choose", Size(512, 512, n), every[2:]
+        yield "cross_entropy", Size(512, 512, n), every[2:]
+    for n in (1_000, 10_000, 100_000, 1_000_000, 10_000_000):
+        other: list[tuple[str, Way | None]] = [(name, "blockwise") for name in PRECISIONS]
+        yield "mix", Size(512, 64, n), every + (other if n == 10**6 else [])
+        yield "choose", Size(512, 64, n), every[2:]
+        yield "cross_entropy", Size(512, 64, n), every[2:]
+
+
+def way_taken(size: Size, device: str, name: str) -> Way:
+    """The way that is taken by itself."""
+    like = torch.empty((), device=device, dtype=PRECISIONS[name])
+    query, codebook = like.expand(size.rows, size.dim), like.expand(size.n, size.dim)
+    p, _ = make_problem(query, codebook, TAU, 0.0, None, 0.0, None, None)
+    return best_way(p)
+
+
+def measure(device: str) -> Record:
+    start = time.perf_counter()
+    speed = rates(device)
+    rows: list[Record] = []
+    for task, size, wanted in plans(device):
+        contenders = [Contender("whole matrices", "float32", PLAIN[task])]
+        for name, way in wanted:
+            taken = way or way_taken(size, device, name)
+            contenders.append(Contender(taken, name, ours(task, way)))
+        rows += compete(task, size, device, contenders, speed)
+    return {"rates": speed, "rows": rows, "seconds": time.perf_counter() - start}
+
+
+def compete(
+    task: str, size: Size, device: str, contenders: list[Contender], speed: dict[str, float]
+) -> list[Record]:
+    for contender in contenders:
+        contender.prepare(task, size, device)
+    runs = [run for c in contenders for run in (c.forward, c.both) if run is not None]
+    times = iter(seconds(runs, device))
+    rows: list[Record] = []
+    for contender in contenders:
+        row: Record = {"task": task, **vars(size), "precision": contender.precision}
+        row["way"] = contender.way
+        if contender.both is not None:
+            forward, total = next(times), next(times)
+            row |= {"forward": forward, "backward": max(0.0, total - forward)}
+            row |= {"bytes": contender.bytes}
+            row["of_floor"] = floor(task, size, contender.precision, speed) / total
+            if rows and "forward" in rows[0]:
+                row["speedup"] = (rows[0]["forward"] + rows[0]["backward"]) / total
+        rows.append(row)
+        print(_line(row))
+    return rows
+
+
+def _line(row: Record) -> str:
+    return "  ".join(f"{cell:>14}" for cell in _cells(row))
+
+
+def _cells(row: Record) -> list[str]:
+    size = [row["task"], f"{row['n']:,}", str(row["dim"]), row["precision"], row["way"]]
+    if "forward" not in row:
+        return [*size, "out of memory", "", "", "", ""]
+    memory = "-" if row["bytes"] is None else f"{row['bytes'] / 1e6:,.0f}"
+    return [
+        *size,
+        _milliseconds(row["forward"]),
+        _milliseconds(row["backward"]) if UNITS[row["task"]][1] else "-",
+        f"{row['speedup']:.1f}x" if "speedup" in row else "-",
+        f"{row['of_floor']:.0%}",
+        memory,
+    ]
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{1000 * seconds:.3f}" if seconds < 0.01 else f"{1000 * seconds:,.1f}"
+
+
+_HEAD = [
+    *("task", "categories", "dim", "precision", "way", "forward, ms", "backward, ms"),
+    *("against whole matrices", "share of the floor", "memory, MB"),
+]
+
+
+def table() -> str:
+    """The records as Markdown, one table per device."""
+    parts = []
+    for record in records("mix"):
+        rows = record["rows"]
+        sizes = sorted({row["rows"] for row in rows})
+        batch = ", ".join(map(str, sizes))
+        parts.append(f"{record['device'].capitalize()}, {batch} queries:")
+        parts.append(markdown(_HEAD, [_cells(row) for row in rows]))
+    return "\n\n".join(parts) or "There is no record of it yet."
+
+
+if __name__ == "__main__":
+    main("mix", __doc__.split("\n")[0], measure, table)

@@ -1,0 +1,492 @@
+"""What happens to a block of logits between the matrix products of ``mixing.blockwise``, fused.
+
+Forward, each row is one program: it perturbs the row, parks it in its place and keeps the maximum,
+then reads it back (mostly from the L2 cache) and makes weights of it. Backward every entry stands
+for itself, and one pass over the block does it. Noise is drawn inside, as in ``dcgraph.counters``:
+a draw has four words, for columns 32 apart, so that no number has to change its thread.
+
+Inside, a is counted in units of log 2, which the hardware takes powers and logarithms of.
+
+The twin of the kernels is ``mixing.steps_by_torch``.
+"""
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from .gumbel import log2_exponential
+
+UNIT = 0.6931471805599453  # of State.top
+LOWEST = -1e30  # instead of -inf, whose difference with itself is NaN
+
+_TILE, _WARPS = 2048, 4
+_QUARTER = tl.constexpr(32)
+_GROUP = tl.constexpr(128)
+_ROUNDS = tl.constexpr(7)
+_LOG2_E = tl.constexpr(1.4426950408889634)
+_LN_2 = tl.constexpr(0.6931471805599453)
+_LOWEST = tl.constexpr(LOWEST)
+_NOWHERE = tl.constexpr(2**31 - 1)
+
+
+@triton.jit
+def log2_noise(key, draws):
+    """-log2(e) G of the four columns of each draw, as ``counters.gumbel_of_bits`` has it."""
+    zero = tl.zeros_like(draws).to(tl.uint32)
+    a, b, c, d = tl.philox(key, draws.to(tl.uint32), zero, zero, zero, _ROUNDS)
+    return (
+        log2_exponential(a, b),
+        log2_exponential(b, c),
+        log2_exponential(c, d),
+        log2_exponential(d, a),
+    )
+
+
+@triton.jit
+def _first_columns(start, tile: tl.constexpr):
+    """The first of the four columns of each draw, and the number of the draw."""
+    lane = tl.arange(0, tile // 4)
+    column = start + lane // _QUARTER * _GROUP + lane % _QUARTER
+    return column, start // 4 + lane
+
+
+@triton.jit
+def _perturbed(
+    scores, noise, mask, column, log2_e, first, new, last, scale, noise_scale,
+    noisy: tl.constexpr, given: tl.constexpr, masked: tl.constexpr,
+):  # fmt: skip
+    """log2(e) a of some columns; -inf where there is nothing to choose."""
+    real = (column >= new) & (column < last)
+    x = tl.load(scores + (column - first), real, 0.0) * scale
+    if noisy:
+        if given:
+            log2_e = tl.load(noise + column, real, 0.0) * -_LOG2_E
+        x += noise_scale * log2_e
+    if masked:
+        real = real & (tl.load(mask + column, real, 0) != 0)
+    return tl.where(real, x, float("-inf"))
+
+
+@triton.jit
+def _perturbed_tile(
+    scores, noise, mask, start, key, first, new, last, scale, noise_scale,
+    noisy: tl.constexpr, given: tl.constexpr, masked: tl.constexpr, tile: tl.constexpr,
+):  # fmt: skip
+    """The four quarters of a tile, and the columns of the first of them."""
+    c0, draws = _first_columns(start, tile)
+    e0 = tl.zeros([tile // 4], tl.float32)
+    e1, e2, e3 = e0, e0, e0
+    if noisy and not given:
+        e0, e1, e2, e3 = log2_noise(key, draws)
+    c1, c2, c3 = c0 + _QUARTER, c0 + 2 * _QUARTER, c0 + 3 * _QUARTER
+    return (
+        c0,
+        _perturbed(
+            scores, noise, mask, c0, e0, first, new, last, scale, noise_scale, noisy, given, masked
+        ),
+        _perturbed(
+            scores, noise, mask, c1, e1, first, new, last, scale, noise_scale, noisy, given, masked
+        ),
+        _perturbed(
+            scores, noise, mask, c2, e2, first, new, last, scale, noise_scale, noisy, given, masked
+        ),
+        _perturbed(
+            scores, noise, mask, c3, e3, first, new, last, scale, noise_scale, noisy, given, masked
+        ),
+    )
+
+
+@triton.jit
+def _scales(tau, beta, row):
+    scale = 1.0 / tl.load(tau + row) * _LOG2_E
+    return scale, tl.load(beta + row) * scale * -_LN_2
+
+
+@triton.jit
+def _better(x, column, best, where):
+    return tl.maximum(best, x), tl.where(x > best, column, where)
+
+
+@triton.jit
+def _park(scores, column, x, first, last):
+    tl.store(scores + (column - first), x, (column >= first) & (column < last))
+
+
+@triton.jit
+def _absorb(
+    scores, scores_group, scores_row, weights, weights_group, weights_row,
+    noise, noise_group, noise_row, mask, mask_group, mask_row,
+    tau, beta, keys, tops, totals, indices, mixture,
+    rows, first, new, last, dim,
+    noisy: tl.constexpr, given: tl.constexpr, masked: tl.constexpr, mixes: tl.constexpr,
+    chooses: tl.constexpr, fresh: tl.constexpr, tile: tl.constexpr, width: tl.constexpr,
+):  # fmt: skip
+    """Scores S of a block become weights exp(a - top); maximum, sum and argmax are kept."""
+    at = tl.program_id(0).to(tl.int64)
+    group, row = at // rows, at % rows
+    scores += group * scores_group + row * scores_row
+    weights += group * weights_group + row * weights_row
+    noise += group * noise_group + row * noise_row
+    mask += group * mask_group + row * mask_row
+    scale, noise_scale = _scales(tau, beta, at)
+    key = tl.load(keys + at)
+    begin = first // _GROUP * _GROUP
+    best = tl.full([tile // 4], _LOWEST, tl.float32)
+    where = tl.full([tile // 4], _NOWHERE, tl.int32)
+    sums = tl.zeros([tile // 4], tl.float32)
+    for start in range(begin, last, tile):
+        c0, x0, x1, x2, x3 = _perturbed_tile(
+            scores, noise, mask, start, key, first, new, last, scale, noise_scale,
+            noisy, given, masked, tile,
+        )  # fmt: skip
+        c1, c2, c3 = c0 + _QUARTER, c0 + 2 * _QUARTER, c0 + 3 * _QUARTER
+        before = best
+        if chooses:
+            best, where = _better(x0, c0, best, where)
+            best, where = _better(x1, c1, best, where)
+            best, where = _better(x2, c2, best, where)
+            best, where = _better(x3, c3, best, where)
+        else:
+            best = tl.maximum(best, tl.maximum(tl.maximum(x0, x1), tl.maximum(x2, x3)))
+        if mixes:
+            _park(scores, c0, x0, first, last)
+            _park(scores, c1, x1, first, last)
+            _park(scores, c2, x2, first, last)
+            _park(scores, c3, x3, first, last)
+        else:
+            new_sums = (tl.exp2(x0 - best) + tl.exp2(x1 - best)) + (
+                tl.exp2(x2 - best) + tl.exp2(x3 - best)
+            )
+            sums = sums * tl.exp2(before - best) + new_sums
+    high = tl.max(best, 0)
+    top, factor = high, 0.0
+    if not fresh:
+        old = tl.load(tops + at)
+        top = tl.maximum(high, old)
+        factor = tl.exp2(old - top)
+    if mixes:
+        tl.debug_barrier()  # the row is read back by other threads than wrote it
+        parts = tl.zeros([tile], tl.float32)
+        for start in range(0, last - first, tile):
+            columns = start + tl.arange(0, tile)
+            inside = columns < last - first
+            part = tl.exp2(tl.load(scores + columns, inside, float("-inf")) - top)
+            tl.store(weights + columns, part.to(weights.dtype.element_ty), inside)
+            parts += part
+        total = tl.sum(parts, 0)
+    else:
+        total = tl.sum(sums * tl.exp2(best - top), 0)
+    if chooses:
+        place = tl.min(tl.where(best == high, where, _NOWHERE), 0)
+        found = tl.where(place < _NOWHERE, place, -1)
+        if not fresh:
+            found = tl.where(high > old, found, tl.load(indices + at).to(tl.int32))
+        tl.store(indices + at, found.to(tl.int64))
+    if not fresh:
+        total += tl.load(totals + at) * factor
+        if mixes and factor != 1.0:
+            d = tl.arange(0, width)
+            so_far = tl.load(mixture + at * dim + d, d < dim, 0.0)
+            tl.store(mixture + at * dim + d, so_far * factor, d < dim)
+    tl.store(tops + at, top)
+    tl.store(totals + at, total)
+
+
+@triton.jit
+def _finish(
+    tops, totals, mixture, out, lse, top_out, dim, mixes: tl.constexpr, width: tl.constexpr
+):
+    """Log-sum-exp and maximum of a row in natural units, and its mixture divided by the sum."""
+    at = tl.program_id(0).to(tl.int64)
+    total = tl.load(totals + at)
+    top = tl.where(total == 0, float("-inf"), tl.load(tops + at) * _LN_2)
+    divisor = tl.where(total == 0, 1.0, total)
+    tl.store(lse + at, top + tl.log2(divisor) * _LN_2)
+    tl.store(top_out + at, tl.where(total == total, top, total))  # NaN stays visible
+    if mixes:
+        d = tl.arange(0, width)
+        value = tl.load(mixture + at * dim + d, d < dim, 0.0) / divisor
+        tl.store(out + at * dim + d, value.to(out.dtype.element_ty), d < dim)
+
+
+@triton.jit
+def _inner(
+    gradient, value, of_lse, offset, dim,
+    mixes: tl.constexpr, with_lse: tl.constexpr, width: tl.constexpr,
+):  # fmt: skip
+    """of_lse - <gradient, value> of a row."""
+    at = tl.program_id(0).to(tl.int64)
+    result = 0.0
+    if with_lse:
+        result += tl.load(of_lse + at)
+    if mixes:
+        d = tl.arange(0, width)
+        g = tl.load(gradient + at * dim + d, d < dim, 0.0).to(tl.float32)
+        v = tl.load(value + at * dim + d, d < dim, 0.0).to(tl.float32)
+        result -= tl.sum(g * v, 0)
+    tl.store(offset + at, result)
+
+
+@triton.jit
+def _delta(
+    x, scores, pairs, column, first, last, lse, offset, over_tau, above, pairs_above,
+    target, of_target,
+    mixes: tl.constexpr, writes_z: tl.constexpr, with_target: tl.constexpr,
+):  # fmt: skip
+    """delta in the place of S, and z in that of <v, C>."""
+    inside = (column >= first) & (column < last)
+    z = tl.exp2(x - lse)
+    slope = offset
+    if mixes:
+        slope += tl.load(scores + above + (column - first), inside, 0.0)
+    delta = z * slope
+    if with_target:
+        delta -= tl.where(column == target, of_target, 0.0)
+    if writes_z:
+        tl.store(pairs + pairs_above + (column - first), z.to(pairs.dtype.element_ty), inside)
+    tl.store(pairs + (column - first), (delta * over_tau).to(pairs.dtype.element_ty), inside)
+
+
+@triton.jit
+def _differentiate(
+    scores, scores_group, scores_row, pairs, pairs_group, pairs_row,
+    noise, noise_group, noise_row, mask, mask_group, mask_row,
+    tau, beta, keys, lse, offset, of_lse, targets,
+    rows, first, new, last,
+    noisy: tl.constexpr, given: tl.constexpr, masked: tl.constexpr, mixes: tl.constexpr,
+    writes_z: tl.constexpr, with_target: tl.constexpr, tile: tl.constexpr,
+):  # fmt: skip
+    at = tl.program_id(0).to(tl.int64)
+    group, row = at // rows, at % rows
+    scores += group * scores_group + row * scores_row
+    pairs += group * pairs_group + row * pairs_row
+    noise += group * noise_group + row * noise_row
+    mask += group * mask_group + row * mask_row
+    above, pairs_above = rows * scores_row, rows * pairs_row
+    scale, noise_scale = _scales(tau, beta, at)
+    over_tau = scale * _LN_2
+    total = tl.load(lse + at) * _LOG2_E
+    total = tl.where(total == float("-inf"), 0.0, total)
+    shift = tl.load(offset + at)
+    target, of_target = -1, 0.0
+    if with_target:
+        target = tl.load(targets + at).to(tl.int32)
+        target = tl.where(target >= new, target, -1)
+        of_target = tl.load(of_lse + at)
+    start = first // _GROUP * _GROUP + tl.program_id(1) * tile
+    c0, x0, x1, x2, x3 = _perturbed_tile(
+        scores, noise, mask, start, tl.load(keys + at), first, new, last, scale, noise_scale,
+        noisy, given, masked, tile,
+    )  # fmt: skip
+    c1, c2, c3 = c0 + _QUARTER, c0 + 2 * _QUARTER, c0 + 3 * _QUARTER
+    _delta(x0, scores, pairs, c0, first, last, total, shift, over_tau, above, pairs_above,
+           target, of_target, mixes, writes_z, with_target)  # fmt: skip
+    _delta(x1, scores, pairs, c1, first, last, total, shift, over_tau, above, pairs_above,
+           target, of_target, mixes, writes_z, with_target)  # fmt: skip
+    _delta(x2, scores, pairs, c2, first, last, total, shift, over_tau, above, pairs_above,
+           target, of_target, mixes, writes_z, with_target)  # fmt: skip
+    _delta(x3, scores, pairs, c3, first, last, total, shift, over_tau, above, pairs_above,
+           target, of_target, mixes, writes_z, with_target)  # fmt: skip
+
+
+@triton.jit
+def _differentiate_kept(
+    scores, scores_group, scores_row, pairs, pairs_group, pairs_row,
+    weights, weights_group, weights_row, tops, tops_stride, tau, lse, offset,
+    rows, width,
+    writes_z: tl.constexpr, tile: tl.constexpr,
+):  # fmt: skip
+    at = tl.program_id(0).to(tl.int64)
+    group, row = at // rows, at % rows
+    scores += group * scores_group + (rows + row) * scores_row
+    pairs += group * pairs_group + row * pairs_row
+    weights += group * weights_group + row * weights_row
+    total = tl.load(lse + at) * _LOG2_E
+    total = tl.where(total == float("-inf"), 0.0, total)
+    factor = tl.exp2(tl.load(tops + at * tops_stride) - total)
+    over_tau = 1.0 / tl.load(tau + at)
+    column = tl.program_id(1) * tile + tl.arange(0, tile)
+    inside = column < width
+    z = tl.load(weights + column, inside, 0.0).to(tl.float32) * factor
+    slope = tl.load(scores + column, inside, 0.0) + tl.load(offset + at)
+    if writes_z:
+        tl.store(pairs + rows * pairs_row + column, z.to(pairs.dtype.element_ty), inside)
+    tl.store(pairs + column, (z * slope * over_tau).to(pairs.dtype.element_ty), inside)
+
+
+@triton.jit
+def _draw(out, keys, count, first, tile: tl.constexpr):
+    at = tl.program_id(0).to(tl.int64)
+    out += at * count
+    start = first // _GROUP * _GROUP + tl.program_id(1) * tile
+    column, draws = _first_columns(start, tile)
+    e0, e1, e2, e3 = log2_noise(tl.load(keys + at), draws)
+    last = first + count
+    _park(out, column, e0 * -_LN_2, first, last)
+    _park(out, column + _QUARTER, e1 * -_LN_2, first, last)
+    _park(out, column + 2 * _QUARTER, e2 * -_LN_2, first, last)
+    _park(out, column + 3 * _QUARTER, e3 * -_LN_2, first, last)
+
+
+@triton.jit
+def _keep(
+    out, keys, first, count, dim, each, threshold, factor,
+    rows: tl.constexpr, width: tl.constexpr,
+):  # fmt: skip
+    """Dropout factors of some rows of a codebook, as ``counters.draw_kept`` has them."""
+    group = tl.program_id(0).to(tl.int64)
+    row = tl.program_id(1) * rows + tl.arange(0, rows)[:, None]
+    draw = tl.arange(0, width)[None, :]
+    zero = tl.zeros([rows, width], tl.uint32)
+    counter = zero + (first + row).to(tl.uint32)
+    a, b, c, d = tl.philox(
+        tl.load(keys + group), counter, zero + draw.to(tl.uint32), zero, zero + 1, _ROUNDS
+    )
+    at = out + (group * count + row) * dim
+    real = (row < count) & (draw < each)
+    for half in tl.static_range(2):
+        tl.store(at + draw + (0 + half) * each, _kept(a, half, threshold, factor),
+                 real & (draw + (0 + half) * each < dim))  # fmt: skip
+        tl.store(at + draw + (2 + half) * each, _kept(b, half, threshold, factor),
+                 real & (draw + (2 + half) * each < dim))  # fmt: skip
+        tl.store(at + draw + (4 + half) * each, _kept(c, half, threshold, factor),
+                 real & (draw + (4 + half) * each < dim))  # fmt: skip
+        tl.store(at + draw + (6 + half) * each, _kept(d, half, threshold, factor),
+                 real & (draw + (6 + half) * each < dim))  # fmt: skip
+
+
+@triton.jit
+def _kept(word, half: tl.constexpr, threshold, factor):
+    drawn = (word >> (16 * half)) & 0xFFFF
+    return tl.where(drawn.to(tl.int32) >= threshold, factor, 0.0)
+
+
+def draw(keys: Tensor, out: Tensor, first: int) -> None:
+    """Gumbel noise of the columns from ``first`` on, a row of ``out`` for each key."""
+    count = out.shape[-1]
+    begin = first // _GROUP.value * _GROUP.value
+    grid = keys.numel(), triton.cdiv(first + count - begin, _TILE)
+    if out.numel():
+        _draw[grid](out, keys.contiguous(), count, first, tile=_TILE, num_warps=_WARPS)
+
+
+def draw_kept_rows(keys: Tensor, first: int, count: int, dim: int, share: float) -> Tensor:
+    """Dropout factors [groups, count, dim] of rows of a codebook."""
+    out = torch.empty(len(keys), count, dim, device=keys.device)
+    each, rows = triton.cdiv(dim, 8), 32
+    _keep[len(keys), triton.cdiv(count, rows)](
+        *(out, keys.contiguous(), first, count, dim, each, round(share * 65536), 1 / (1 - share)),
+        rows=rows, width=triton.next_power_of_2(each),
+    )  # fmt: skip
+    return out
+
+
+def absorb(
+    p: Any,
+    part: Any,
+    scores: Tensor,
+    weights: Tensor,
+    state: Any,
+    mixes: bool,
+    chooses: bool,
+    fresh: bool,
+) -> None:
+    """Bring a block into the state; its scores S become weights exp(a - top)."""
+    groups, rows, _, dim = p.shape
+    if not groups * rows:
+        return
+    _absorb[(groups * rows,)](
+        *(*strided(scores), *strided(weights), *strided(p.noise, scores)),
+        *strided(as_bytes(p.mask), scores),
+        *(p.tau.contiguous(), p.beta.contiguous(), p.keys.contiguous()),
+        *(state.top, state.total, state.index, state.mixture),
+        *(rows, part.first, part.new, part.last, dim),
+        noisy=p.noisy, given=p.noise is not None, masked=p.mask is not None, mixes=mixes,
+        chooses=chooses, fresh=fresh, tile=_TILE, width=triton.next_power_of_2(dim),
+        num_warps=_WARPS,
+    )  # fmt: skip
+
+
+def finish(state: Any, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    """The mixture, log-sum-exp and maximum of every row."""
+    lse, top = torch.empty_like(state.top), torch.empty_like(state.top)
+    dim = state.mixture.shape[-1]
+    out = torch.empty_like(state.mixture, dtype=dtype)
+    if lse.numel():
+        _finish[(lse.numel(),)](
+            *(state.top, state.total, state.mixture, out, lse, top, dim),
+            mixes=dim > 0, width=triton.next_power_of_2(max(1, dim)), num_warps=_WARPS,
+        )  # fmt: skip
+    return out, lse, top
+
+
+def offsets(p: Any, of_mixture: Tensor | None, mixture: Tensor, of_lse: Tensor | None) -> Tensor:
+    """of_lse - <of_mixture, mixture> of every row."""
+    groups, rows, _, dim = p.shape
+    out = p.tau.new_empty(groups, rows)
+    if out.numel():
+        _inner[(groups * rows,)](
+            out if of_mixture is None else of_mixture.contiguous(), mixture,
+            out if of_lse is None else of_lse.contiguous(), out, dim,
+            mixes=of_mixture is not None, with_lse=of_lse is not None,
+            width=triton.next_power_of_2(dim), num_warps=_WARPS,
+        )  # fmt: skip
+    return out
+
+
+def differentiate(
+    p: Any,
+    part: Any,
+    scores: Tensor,
+    pairs: Tensor,
+    lse: Tensor,
+    offset: Tensor,
+    of_lse: Tensor | None,
+    learns_dials: bool,
+) -> None:
+    """From S over <v, C> to delta over z."""
+    groups, rows = p.shape[:2]
+    if not groups * rows:
+        return
+    begin = part.first // _GROUP.value * _GROUP.value
+    at_target = None if p.target is None else of_lse
+    _differentiate[groups * rows, triton.cdiv(part.last - begin, _TILE)](
+        *(*strided(scores), *strided(pairs), *strided(p.noise, scores)),
+        *strided(as_bytes(p.mask), scores),
+        *(p.tau.contiguous(), p.beta.contiguous(), p.keys.contiguous()),
+        *(lse.contiguous(), offset, offset if at_target is None else at_target.contiguous()),
+        offset if at_target is None else p.target.contiguous(),
+        *(rows, part.first, part.new, part.last),
+        noisy=p.noisy, given=p.noise is not None, masked=p.mask is not None,
+        mixes=scores.shape[1] > rows, writes_z=pairs.shape[1] > rows,
+        with_target=at_target is not None, tile=_TILE, num_warps=_WARPS,
+    )  # fmt: skip
+
+
+def differentiate_kept(
+    p: Any, scores: Tensor, pairs: Tensor, weights: Tensor, top: Tensor, lse: Tensor,
+    offset: Tensor,
+) -> None:  # fmt: skip
+    """The same from <v, C> and the weights exp(a - top) of the forward pass."""
+    groups, rows = p.shape[:2]
+    width = weights.shape[-1]
+    _differentiate_kept[groups * rows, triton.cdiv(width, _TILE)](
+        *(*strided(scores), *strided(pairs), *strided(weights), top, top.stride(1)),
+        *(p.tau.contiguous(), lse.contiguous(), offset, rows, width),
+        writes_z=pairs.shape[1] > rows, tile=_TILE, num_warps=_WARPS,
+    )  # fmt: skip
+
+
+def strided(value: Tensor | None, instead: Tensor | None = None) -> tuple[Any, ...]:
+    """A tensor [groups, rows, columns] with the strides of groups and rows."""
+    if value is None:
+        return instead, 0, 0
+    value = value if value.stride(-1) == 1 else value.contiguous()
+    return value, *value.stride()[:2]
+
+
+def as_bytes(mask: Tensor | None) -> Tensor | None:
+    return None if mask is None else mask.view(torch.uint8)

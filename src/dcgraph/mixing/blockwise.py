@@ -1,0 +1,255 @@
+r"""Mixing block by block of the codebook, so that memory does not grow with its rows.
+
+Forward: the products of a block are perturbed and become weights w = exp(a - top), with the largest
+a of each row so far as top; the mixture of the block is added to the sum so far, which is scaled
+down first where top grew. What is left at the end is sum_j w_j C_j / sum_j w_j.
+
+Backward: the products and their noise are made again, so that z = exp(a - lse) is known. With the
+gradient v of the mixture m, and l of the log-sum-exp,
+
+.. math::
+    \delta_j = z_j (\langle v, C_j \rangle - \langle v, m \rangle + l) / \tau, \qquad
+    dq = \sum_j \delta_j C_j, \qquad dC_j = \sum_{rows} (\delta_j q + z_j v) .
+
+The queries and v stand side by side, and so do delta and z: a block needs three matrix products.
+Where all weights of the forward pass together are few, they are kept, and a block needs no more
+than <v, C>, delta and the gradients.
+
+What happens to a block between the products is ``steps``: in torch, or one kernel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .. import kernels
+from ..counters import GROUP, draw_kept
+from . import steps_by_torch
+from .problem import Problem
+
+_ENTRIES = {"cpu": 1 << 20, "cuda": 1 << 24}
+"""Of a block of logits: on a CPU what its cache holds, on a GPU what keeps it busy."""
+
+_KEPT = {"cpu": 1 << 25, "cuda": 1 << 26}
+"""Weights of one call that are kept for the backward pass, at most; else they are made again."""
+
+_ALIGNED = 8  # a row of products that is no multiple of this long makes cuBLAS several times slower
+
+
+@dataclass(frozen=True)
+class Block:
+    """Categories ``first`` to ``last``; those before ``new`` were in an earlier block, too."""
+
+    first: int
+    last: int
+    new: int
+
+    @property
+    def width(self) -> int:
+        return self.last - self.first
+
+    def of(self, codebook: Tensor) -> Tensor:
+        return codebook[:, self.first : self.last]
+
+
+@dataclass
+class State:
+    """What is known of every row after some blocks."""
+
+    top: Tensor  # the largest a so far, in the unit of the steps
+    total: Tensor  # of exp(a - top)
+    index: Tensor  # where a was largest, -1 if nowhere
+    mixture: Tensor  # sum of exp(a - top) C, float32; no columns where it is not wanted
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Weights exp(a - top) of the forward pass, block beside block, and the tops of each block."""
+
+    weights: Tensor
+    tops: Tensor
+
+    def of(self, parts: list[Block], number: int) -> Tensor:
+        start = sum(part.width for part in parts[:number])
+        return self.weights[..., start : start + parts[number].width]
+
+
+def blocks(n: int, rows: int, device: torch.device) -> list[Block]:
+    """The codebook in blocks, in the order in which to take them.
+
+    Where n is no multiple of 8, the last block is as wide as the others and begins a bit earlier,
+    so that every product has a width that suits a GPU. It shares categories with the block before
+    it and skips them; it comes first because that block then writes their gradient.
+    """
+    entries = _ENTRIES["cpu" if device.type == "cpu" else "cuda"]
+    largest = max(GROUP, entries // max(1, rows))
+    count = -(-n // largest)
+    uneven = n % _ALIGNED > 0 and device.type != "cpu" and n > 2 * GROUP
+    count = max(count, 2) if uneven else count
+    width = -(-n // (count * GROUP)) * GROUP
+    starts = range(0, n, width)
+    in_order = [Block(start, min(start + width, n), start) for start in starts]
+    if uneven:
+        in_order = [Block(n - width, n, starts[-1]), *in_order[:-1]]
+    return in_order
+
+
+def keeps(p: Problem, mixes: bool, learns: bool) -> bool:
+    """Whether the weights are few enough to be kept for the backward pass."""
+    groups, rows, n, _ = p.shape
+    return mixes and learns and groups * rows * n <= _KEPT["cuda" if p.query.is_cuda else "cpu"]
+
+
+def kept_shapes(p: Problem, mixes: bool, learns: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Of the weights and of their tops, [groups, rows, ...]; without rows where none are kept."""
+    groups, rows, n, _ = p.shape
+    parts = blocks(n, groups * rows, p.query.device)
+    rows = rows if keeps(p, mixes, learns) else 0
+    return (groups, rows, sum(part.width for part in parts)), (groups, rows, len(parts))
+
+
+def steps(p: Problem, learns_dials: bool = False) -> Any:
+    """The module that knows what happens between the products."""
+    if p.query.is_cuda and p.island == torch.float32 and not learns_dials and kernels.available():
+        from ..kernels import mixing
+
+        return mixing
+    return steps_by_torch
+
+
+def forward(
+    p: Problem, *, mixes: bool, chooses: bool, learns: bool = False
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Kept]:
+    """The mixture (if wanted), log-sum-exp, argmax (if wanted) and maximum of a, for every row.
+
+    If it ``learns`` from them, also weights for the backward pass, as long as they are few.
+    """
+    groups, rows, n, dim = p.shape
+    island, run = p.island, steps(p)
+    new = p.query.new_empty
+    state = State(
+        new(groups, rows, dtype=island),
+        new(groups, rows, dtype=island),
+        new(groups, rows, dtype=torch.int64),
+        new(groups, rows, dim if mixes else 0, dtype=island),
+    )
+    query = p.query.to(product_dtype(p)).contiguous()
+    parts = blocks(n, groups * rows, p.query.device)
+    widest = max(part.width for part in parts)
+    shape, shape_of_tops = kept_shapes(p, mixes, learns)
+    kept = Kept(query.new_empty(shape), new(shape_of_tops, dtype=island))
+    keep, in_place = keeps(p, mixes, learns), query.dtype == island or not mixes
+    buffer = new(groups, rows, 0 if keep and in_place else widest, dtype=island)
+    weights = buffer if keep or in_place else query.new_empty(groups, rows, widest)
+    for number, part in enumerate(parts):
+        codes, _ = _codes(p, part)
+        own = kept.of(parts, number) if keep else weights[..., : part.width]
+        scores = own if keep and in_place else buffer[..., : part.width]
+        _multiply(query, codes.mT, scores)
+        run.absorb(p, part, scores, own, state, mixes, chooses, fresh=number == 0)
+        if mixes:
+            _multiply(own, codes, state.mixture, adds=number > 0)
+        if keep:
+            kept.tops[..., number] = state.top
+    mixture, lse, top = run.finish(state, p.query.dtype)
+    return mixture, lse, state.index, top, kept
+
+
+def backward(
+    p: Problem,
+    mixture: Tensor,
+    lse: Tensor,
+    of_mixture: Tensor | None,
+    of_lse: Tensor | None,
+    kept: Kept,
+    learns_dials: bool = False,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of query, codebook, tau and beta; the last two are empty unless asked for.
+
+    ``of_mixture`` and ``of_lse`` are those of the outputs. A row that was chosen has all of v: what
+    it adds to the gradient of the codebook is not in here.
+    """
+    groups, rows, n, dim = p.shape
+    island, dtype, run = p.island, product_dtype(p), steps(p, learns_dials)
+    offset = run.offsets(p, of_mixture, mixture, of_lse)
+    # Side by side: queries over v here, and in a block S over <v, C>, then delta over z.
+    both = p.query if of_mixture is None else torch.cat([p.query, of_mixture], 1)
+    both = both.to(dtype).contiguous()
+    parts = blocks(n, groups * rows, p.query.device)
+    widest = max(part.width for part in parts)
+    buffer = both.new_empty(groups, both.shape[1], widest, dtype=island)
+    pairs = buffer if dtype == island else torch.empty_like(buffer, dtype=dtype)
+    # Of a row that was chosen, not mixed, z is of no use beyond delta.
+    height = rows if p.index is not None else both.shape[1]
+    d_query = both.new_empty(groups, rows, dim, dtype=island)
+    d_codebook = torch.empty_like(p.codebook, memory_format=torch.contiguous_format)
+    has_weights = kept.weights.numel() > 0 and of_mixture is not None
+    has_weights = has_weights and of_lse is None and not learns_dials
+    d_tau, d_beta = (p.tau.new_zeros((groups, rows) if learns_dials else 0) for _ in range(2))
+    for number, part in enumerate(parts):
+        codes, factors = _codes(p, part)
+        scores, pair = buffer[..., : part.width], pairs[:, :height, : part.width]
+        if has_weights:
+            _multiply(both[:, rows:], codes.mT, scores[:, rows:])
+            weights, top = kept.of(parts, number), kept.tops[..., number]
+            run.differentiate_kept(p, scores, pair, weights, top, lse, offset)
+        else:
+            _multiply(both, codes.mT, scores)
+            dials = run.differentiate(p, part, scores, pair, lse, offset, of_lse, learns_dials)
+            if dials is not None:
+                d_tau += dials[0]
+                d_beta += dials[1]
+        _multiply(pair[:, :rows], codes, d_query, adds=number > 0)
+        target = part.of(d_codebook)
+        if factors is None and target.dtype in (dtype, torch.float32):
+            _multiply(pair.mT, both[:, :height], target)
+        else:
+            product = both.new_empty(target.shape, dtype=island)
+            _multiply(pair.mT, both[:, :height], product)
+            target.copy_(product if factors is None else product.mul_(factors))
+    return d_query.to(p.query.dtype), d_codebook, d_tau, d_beta
+
+
+def product_dtype(p: Problem) -> torch.dtype:
+    """bfloat16 has a product of its own on a GPU; the weights of float16 would underflow."""
+    on_gpu = p.query.is_cuda and p.query.dtype == torch.bfloat16
+    return torch.bfloat16 if on_gpu and kernels.available() else p.island
+
+
+def _codes(p: Problem, part: Block) -> tuple[Tensor, Tensor | None]:
+    """Rows of the codebook, ready for products, and the factors of their dropout."""
+    codes = part.of(p.codebook).to(product_dtype(p))
+    if not p.dropout:
+        return codes, None
+    factors = _factors(p, part)
+    return codes * factors.to(codes.dtype), factors
+
+
+def _factors(p: Problem, part: Block) -> Tensor:
+    keys, dim = p.keys[:, 0], p.codebook.shape[-1]
+    if keys.is_cuda and kernels.available():
+        from ..kernels.mixing import draw_kept_rows
+
+        return draw_kept_rows(keys, part.first, part.width, dim, p.dropout)
+    rows = torch.arange(part.first, part.last, device=keys.device)
+    return draw_kept(keys, rows.expand(len(keys), -1), dim, p.dropout)
+
+
+def _multiply(a: Tensor, b: Tensor, out: Tensor, adds: bool = False) -> None:
+    """``out = a @ b``, or ``out += a @ b``; ``out`` may be of higher precision."""
+    options: dict[str, Any] = {"out": out}
+    if a.dtype != out.dtype:
+        options["out_dtype"] = out.dtype
+    multiply: Any = torch.bmm
+    add: Any = torch.baddbmm
+    if len(a) == 1:
+        a, b, options["out"] = a[0], b[0], out[0]
+        multiply, add = torch.mm, torch.addmm
+    if adds:
+        add(options["out"], a, b, **options)
+    else:
+        multiply(a, b, **options)

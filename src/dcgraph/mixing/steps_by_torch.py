@@ -1,0 +1,136 @@
+"""What happens to a block of logits between the matrix products, in torch.
+
+The twin of these steps is ``kernels.mixing``.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from ..counters import draw_gumbel_at
+from .problem import Problem
+
+if TYPE_CHECKING:
+    from .blockwise import Block, State
+
+
+def absorb(
+    p: Problem,
+    part: Block,
+    scores: Tensor,
+    weights: Tensor,
+    state: State,
+    mixes: bool,
+    chooses: bool,
+    fresh: bool,
+) -> None:
+    """Bring a block into the state; its scores S become weights exp(a - top)."""
+    if fresh:
+        state.top.fill_(-math.inf)
+        state.total.zero_()
+        state.index.fill_(-1)
+    a, _ = _perturb(p, part, scores)
+    if chooses:
+        high, at = a.max(-1)
+        state.index = state.index.where(~(high > state.top), at + part.first)
+    else:
+        high = a.amax(-1)
+    top = state.top.maximum(high)
+    finite = top.masked_fill(top == -math.inf, 0.0)  # -inf less itself would be NaN
+    factor = (state.top - finite).exp_()
+    a.sub_(finite.unsqueeze(-1)).exp_()
+    state.total = state.total * factor + a.sum(-1)
+    state.top = top
+    if mixes:
+        if not fresh:
+            state.mixture.mul_(factor.unsqueeze(-1))
+        weights.copy_(a)
+
+
+def finish(state: State, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    """The mixture, log-sum-exp and maximum of every row; no weight at all gives 0 and -inf."""
+    total = state.total.masked_fill(state.total == 0, 1.0)
+    mixture = state.mixture.div_(total.unsqueeze(-1)).to(dtype)
+    return mixture, state.top + total.log(), state.top
+
+
+def offsets(
+    p: Problem, of_mixture: Tensor | None, mixture: Tensor, of_lse: Tensor | None
+) -> Tensor:
+    """of_lse - <of_mixture, mixture> of every row."""
+    offset = torch.zeros_like(p.tau) if of_lse is None else of_lse.to(p.island)
+    if of_mixture is None:
+        return offset
+    return offset - (of_mixture.to(p.island) * mixture.to(p.island)).sum(-1)
+
+
+def differentiate(
+    p: Problem,
+    part: Block,
+    scores: Tensor,
+    pairs: Tensor,
+    lse: Tensor,
+    offset: Tensor,
+    of_lse: Tensor | None,
+    learns_dials: bool,
+) -> tuple[Tensor, Tensor] | None:
+    """From S over <v, C> to delta over z; also the gradients of tau and beta if asked for.
+
+    There is no <v, C> where v is none, and no place for z where it is not needed.
+    """
+    rows = p.query.shape[1]
+    a, noise = _perturb(p, part, scores[:, :rows])
+    kept_a = a.masked_fill(a == -math.inf, 0.0) if learns_dials else None
+    z = a.sub_(lse.masked_fill(lse == -math.inf, 0.0).unsqueeze(-1)).exp_()
+    if scores.shape[1] > rows:
+        delta = scores[:, rows:] + offset.unsqueeze(-1)
+        delta.mul_(z)
+    else:
+        delta = z * offset.unsqueeze(-1)
+    if p.target is not None and of_lse is not None:
+        inside = (p.target >= part.new) & (p.target < part.last)
+        at = (p.target - part.first).clamp(0, part.width - 1).unsqueeze(-1)
+        delta.scatter_add_(-1, at, -(of_lse * inside).unsqueeze(-1).to(delta.dtype))
+    over_tau = delta / p.tau.unsqueeze(-1)
+    if pairs.shape[1] > rows:
+        pairs[:, rows:].copy_(z)
+    pairs[:, :rows].copy_(over_tau)
+    if kept_a is None:
+        return None
+    d_tau = -(over_tau * kept_a).sum(-1)
+    d_beta = torch.zeros_like(d_tau) if noise is None else (over_tau * noise).sum(-1)
+    return d_tau, d_beta
+
+
+def differentiate_kept(
+    p: Problem, scores: Tensor, pairs: Tensor, weights: Tensor, top: Tensor, lse: Tensor,
+    offset: Tensor,
+) -> None:  # fmt: skip
+    """The same from <v, C> and the weights exp(a - top) of the forward pass."""
+    rows = p.query.shape[1]
+    finite = lse.masked_fill(lse == -math.inf, 0.0)
+    z = weights * (top - finite).exp().unsqueeze(-1)
+    delta = (scores[:, rows:] + offset.unsqueeze(-1)).mul_(z).div_(p.tau.unsqueeze(-1))
+    if pairs.shape[1] > rows:
+        pairs[:, rows:].copy_(z)
+    pairs[:, :rows].copy_(delta)
+
+
+def _perturb(p: Problem, part: Block, scores: Tensor) -> tuple[Tensor, Tensor | None]:
+    """a = (S + beta G) / tau in the place of S, and G."""
+    noise = None
+    if p.noisy:
+        if p.noise is None:
+            noise = draw_gumbel_at(p.keys, part.first, part.width, p.island)
+        else:
+            noise = p.noise[..., part.first : part.last]
+        scores.addcmul_(noise, p.beta.unsqueeze(-1))
+    scores.div_(p.tau.unsqueeze(-1))
+    if p.mask is not None:
+        scores.masked_fill_(~p.mask[..., part.first : part.last], -math.inf)
+    scores[..., : part.new - part.first] = -math.inf
+    return scores, noise

@@ -1,0 +1,254 @@
+"""The kernels of mix against their torch twins, in Triton's interpreter where there is no GPU."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+import dcgraph as dc
+from dcgraph import kernels
+from dcgraph.counters import draw_gumbel_at, draw_kept, row_keys
+from dcgraph.mixing import Way, blockwise, operators, plain, ways
+from dcgraph.mixing.blockwise import Block
+from dcgraph.mixing.functions import make_problem
+from dcgraph.mixing.problem import Problem
+
+steps = pytest.importorskip("dcgraph.kernels.mixing", reason="the kernels need Triton")
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+on_gpu = pytest.mark.skipif(DEVICE == "cpu", reason="there is no GPU")
+
+
+@pytest.fixture
+def fused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks that overlap, as for an odd number of categories, and the kernels between products."""
+    parts = [Block(211, 301, 256), Block(0, 128, 0), Block(128, 256, 128)]
+    monkeypatch.setattr(blockwise, "blocks", lambda *_: parts)
+    monkeypatch.setattr(blockwise, "steps", lambda *_: steps)
+    monkeypatch.setitem(blockwise._KEPT, DEVICE, 0)
+
+
+def problem(**options: Any) -> Problem:
+    torch.manual_seed(0)
+    groups, rows, n, dim = 2, 3, 301, 5
+    query = torch.randn(groups, rows, dim, device=DEVICE, requires_grad=True)
+    codebook = torch.randn(groups, n, dim, device=DEVICE, requires_grad=True)
+    given = {"tau": 1.5, "beta": 0.5, "mask": None, "dropout": 0.0, "noise": None, **options}
+    tau = torch.rand(groups, rows, 1, device=DEVICE) + given["tau"]
+    p, _ = make_problem(
+        *(query, codebook, tau, given["beta"], given["mask"], given["dropout"], given["noise"]),
+        torch.Generator(DEVICE).manual_seed(1),
+    )
+    return p
+
+
+def relative_error(found: Tensor, expected: Tensor) -> float:
+    return float((found - expected).detach().norm() / expected.detach().norm())
+
+
+def agree(p: Problem, way: Way, *, mixes: bool, chooses: bool, tolerance: float = 1e-5) -> None:
+    """Values and gradients as by the definition."""
+    found = operators.scan(p, way, mixes=mixes, chooses=chooses)
+    expected = plain.scan(p, mixes=mixes, chooses=chooses)
+    torch.testing.assert_close(found[3], expected[3], rtol=1e-4, atol=1e-4)
+    if chooses:
+        assert torch.equal(found[2], expected[2])
+    which = 0 if mixes else 1
+    assert relative_error(found[which], expected[which]) < tolerance
+    weights = torch.randn_like(found[which])
+    gradients = [
+        torch.autograd.grad((v[which] * weights).sum(), (p.query, p.codebook))
+        for v in (found, expected)
+    ]
+    for of_found, of_expected in zip(*gradients, strict=True):
+        assert relative_error(of_found, of_expected) < tolerance
+
+
+def case(name: str) -> Problem:
+    noise = torch.randn(2, 3, 301, device=DEVICE)
+    mask = torch.rand(2, 3, 301, device=DEVICE) > 0.5
+    target = torch.tensor([[0, 300, 250], [127, 128, 7]], device=DEVICE)
+    cases: dict[str, Callable[[], Problem]] = {
+        "drawn noise": problem,
+        "given noise": lambda: problem(noise=noise),
+        "a mask": lambda: problem(mask=mask),
+        "a mask for all": lambda: problem(mask=mask[0, 0]),
+        "no noise": lambda: problem(beta=0.0),
+        "a target": lambda: problem(beta=0.0).with_target(target),
+        "an index": lambda: problem(beta=0.0).with_index(target),
+    }
+    return cases[name]()
+
+
+CASES = ["drawn noise", "given noise", "a mask", "a mask for all", "no noise", "an index"]
+
+
+@pytest.mark.usefixtures("fused")
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("chooses", [False, True])
+def test_fused_steps(name: str, chooses: bool) -> None:
+    agree(case(name), "blockwise", mixes=True, chooses=chooses and name != "an index")
+
+
+@pytest.mark.usefixtures("fused")
+@pytest.mark.parametrize("name", ["drawn noise", "a mask", "an index"])
+def test_fused_steps_with_weights_kept(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(blockwise._KEPT, DEVICE, 10_000)
+    agree(case(name), "blockwise", mixes=True, chooses=name == "a mask")
+
+
+@pytest.mark.usefixtures("fused")
+def test_fused_steps_with_dropout_and_without_mixture() -> None:
+    agree(problem(dropout=0.4), "blockwise", mixes=True, chooses=False)
+    agree(case("a target"), "blockwise", mixes=False, chooses=True)
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("chooses", [False, True])
+def test_streaming(name: str, chooses: bool) -> None:
+    agree(case(name), "streaming", mixes=True, chooses=chooses and name != "an index")
+
+
+def test_streaming_without_mixture() -> None:
+    agree(case("a target"), "streaming", mixes=False, chooses=True)
+
+
+@pytest.mark.usefixtures("fused")
+@pytest.mark.filterwarnings("ignore:All-NaN:RuntimeWarning")  # of the interpreter
+@pytest.mark.parametrize("way", ["blockwise", "streaming"])
+def test_empty_rows_are_zeros_and_nan_stays_visible(way: Way) -> None:
+    mask = torch.ones(2, 3, 301, dtype=torch.bool, device=DEVICE)
+    mask[0, 1] = False
+    p = problem(mask=mask)
+    value, lse, index, top = operators.scan(p, way, mixes=True, chooses=True)
+    assert (value[0, 1] == 0).all() and index[0, 1] == -1
+    assert lse[0, 1] == top[0, 1] == -torch.inf
+    gradients = torch.autograd.grad(value.square().sum(), (p.query, p.codebook))
+    assert all(g.isfinite().all() for g in gradients) and (gradients[0][0, 1] == 0).all()
+    with torch.no_grad():
+        p.query[1, 2, 0] = torch.nan
+    value, lse, _, top = operators.scan(p, way, mixes=True, chooses=False)
+    assert value[1, 2].isnan().all() and lse[1, 2].isnan() and top[1, 2].isnan()
+    assert value[1, :2].isfinite().all()
+
+
+def test_noise_and_dropout_are_those_of_the_twin() -> None:
+    keys = row_keys(torch.tensor([5], device=DEVICE), 3)
+    noise = torch.empty(3, 700, device=DEVICE)
+    steps.draw(keys, noise, 300)
+    expected = draw_gumbel_at(keys.cpu(), 300, 700).to(DEVICE)
+    torch.testing.assert_close(noise, expected, rtol=1e-3, atol=1e-3)
+    rows = torch.arange(40, 100, device=DEVICE).expand(3, -1)
+    kept = steps.draw_kept_rows(keys, 40, 60, 21, 0.3)
+    assert torch.equal(kept, draw_kept(keys, rows, 21, 0.3))
+
+
+def test_a_gpu_without_triton_says_so_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "available", lambda: False)
+    ways._warn.cache_clear()
+    problem: Any = SimpleNamespace(
+        query=SimpleNamespace(device=torch.device("cuda"), dtype=torch.float32),
+        codebook=torch.empty(10**7, 8, device="meta"),
+        shape=(1, 512, 10**7, 8),
+        dropout=0.0,
+    )
+    with pytest.warns(RuntimeWarning, match="install the package triton"):
+        assert ways.best_way(problem) == "blockwise"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert ways.best_way(problem) == "blockwise"
+    ways._warn.cache_clear()
+
+
+@on_gpu
+@pytest.mark.parametrize("dim", [64, 512])
+@pytest.mark.parametrize("n", [14_541, 38_696])
+@pytest.mark.parametrize(
+    ("dtype", "precision", "tolerance"),
+    [
+        (torch.float32, "highest", 1e-5),
+        (torch.float32, "high", 1e-3),
+        (torch.bfloat16, "highest", 1e-2),
+    ],
+)
+def test_all_ways_on_a_gpu(
+    dim: int, n: int, dtype: torch.dtype, precision: str, tolerance: float
+) -> None:
+    """Against the definition in float64, with the same noise, of bf16 inputs as they are."""
+    torch.manual_seed(0)
+    query, codebook = (torch.randn(size, dim, device="cuda").to(dtype) for size in (96, n))
+    query = (query.float() / dim**0.5 * 3).to(dtype).requires_grad_()
+    codebook.requires_grad_()
+    keys = row_keys(torch.randint(2**62, (1,), device="cuda"), 96).view(1, 96)
+    weights = torch.randn(96, dim, device="cuda").to(dtype)
+
+    def run(way: Way, to: torch.dtype) -> list[Tensor]:
+        q, c = (t.detach().to(to).requires_grad_() for t in (query, codebook))
+        p, _ = make_problem(q, c, 2.0, 1.5, None, 0.0, None, None)
+        values = {**vars(p), "keys": keys}
+        if way == "plain":
+            values["noise"] = draw_gumbel_at(keys, 0, n).to(to)
+        p = Problem(**values)
+        scan = plain.scan if way == "plain" else operators.scan
+        arguments = () if way == "plain" else (way,)
+        v = scan(p, *arguments, mixes=True, chooses=False)[0].view(96, dim)
+        return [v, *torch.autograd.grad((v * weights.to(to)).sum(), (q, c))]
+
+    expected = run("plain", torch.float64)
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(precision)
+    try:
+        for way in ("blockwise", "streaming") if dim <= 128 else ("blockwise",):
+            for found, wanted in zip(run(way, dtype), expected, strict=True):
+                assert relative_error(found.double(), wanted) < tolerance, way
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+@on_gpu
+@pytest.mark.parametrize("categories", [5001, 100_003])
+def test_captured_training_step_of_a_large_node(categories: int) -> None:
+    torch.manual_seed(0)
+    node = dc.Discrete(8, categories, residual="none").cuda()
+    dc.Dials(tau=1.0, beta=0.5).attach(node)
+    u, target = torch.randn(64, 8, device="cuda"), torch.randn(64, 8, device="cuda")
+
+    def step() -> Tensor:
+        loss = F.mse_loss(node(u), target)
+        loss.backward()
+        return loss
+
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        step()
+    torch.cuda.synchronize()
+    node.zero_grad(set_to_none=True)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        loss = step()
+    losses = []
+    for _ in range(60):
+        graph.replay()
+        with torch.no_grad():
+            assert node.codebook.grad is not None
+            node.codebook.sub_(20 * node.codebook.grad)
+        losses.append(loss.item())
+    assert len(set(losses)) > 50, "each replay draws anew"
+    assert sum(losses[-5:]) < 0.9 * sum(losses[:5])
+
+
+@on_gpu
+def test_ten_million_categories() -> None:
+    query = torch.randn(64, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    codebook = torch.randn(10**7, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    dc.mix(query, codebook).float().square().sum().backward()
+    gradient = codebook.numel() * 2
+    assert torch.cuda.max_memory_allocated() - before - gradient < 1e9

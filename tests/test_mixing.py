@@ -1,0 +1,437 @@
+"""Mixing over a codebook: all ways against the definition, the law of the noise, memory, replicas.
+
+The kernels have a file of their own in tests/plain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, get_args
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.func import grad, vmap
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import dcgraph as dc
+from dcgraph.checks import unchecked
+from dcgraph.counters import GROUP, draw_gumbel_at, draw_gumbel_of, draw_kept, row_keys
+from dcgraph.mixing import Way, blockwise, ways
+from dcgraph.mixing.functions import make_problem
+from statistics_of_fit import chi_square_p, kolmogorov_p
+
+WAYS: list[Way] = ["plain", "blockwise"]
+
+
+@pytest.fixture(params=[0, 1 << 25], ids=["made again", "kept"])
+def small_blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several blocks, whose weights are made again in the backward pass or kept for it."""
+    monkeypatch.setitem(blockwise._ENTRIES, "cpu", 3000)
+    monkeypatch.setitem(blockwise._KEPT, "cpu", request.param)
+
+
+several_blocks = pytest.mark.usefixtures("small_blocks")
+
+
+def inputs(
+    *groups: int, rows: int = 5, n: int = 1003, dim: int = 6, dtype: torch.dtype = torch.float64
+) -> tuple[Tensor, Tensor]:
+    torch.manual_seed(n)
+    query = torch.randn(*groups, rows, dim, dtype=dtype, requires_grad=True)
+    codebook = torch.randn(*groups, n, dim, dtype=dtype, requires_grad=True)
+    return query, codebook
+
+
+def relative_error(found: Tensor, expected: Tensor) -> float:
+    return float((found - expected).detach().norm() / expected.detach().norm())
+
+
+def agree(
+    call: Callable[..., Tensor], *arguments: Tensor, tolerance: float = 1e-12, **options: Any
+) -> None:
+    """Block by block as by the definition, from the same seed: values and gradients."""
+    found, expected = (
+        _seeded(call, *arguments, way=way, **options) for way in ("blockwise", "plain")
+    )
+    assert relative_error(found, expected) < tolerance
+    weights = torch.randn_like(found)
+    tensors = [t for t in (*arguments, *options.values()) if isinstance(t, Tensor)]
+    learned = [t for t in tensors if t.requires_grad]
+    pairs = zip(
+        torch.autograd.grad((found * weights).sum(), learned),
+        torch.autograd.grad((expected * weights).sum(), learned),
+        strict=True,
+    )
+    for of_found, of_expected in pairs:
+        assert relative_error(of_found, of_expected) < tolerance
+
+
+def _seeded(call: Callable[..., Tensor], *arguments: Tensor, **options: Any) -> Tensor:
+    return call(*arguments, generator=torch.Generator().manual_seed(3), **options)
+
+
+@several_blocks
+def test_mix_is_gumbel_softmax_of_products_times_codebook() -> None:
+    query, codebook = inputs()
+    noise = dc.gumbel([5, 1003], dtype=torch.float64)
+    z = dc.gumbel_softmax(query @ codebook.T, 2.0, beta=0.5, noise=noise)
+    for way in (*WAYS, None):
+        v = dc.mix(query, codebook, 2.0, beta=0.5, noise=noise, way=way)
+        torch.testing.assert_close(v, z @ codebook)
+        index, row = dc.choose(query, codebook, beta=0.5, noise=noise, way=way)
+        assert torch.equal(index, z.argmax(-1)) and torch.equal(row, codebook[index])
+
+
+@several_blocks
+@pytest.mark.parametrize("hard", [False, True])
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_blocks_agree_with_the_definition(hard: bool, dropout: float) -> None:
+    query, codebook = inputs(2)
+    tau = (torch.rand(2, 5, 1, dtype=torch.float64) + 0.5).requires_grad_()
+    beta = torch.rand(2, 1, 1, dtype=torch.float64).requires_grad_()
+    mask = torch.rand(2, 5, 1003) > 0.3
+    agree(dc.mix, query, codebook, tau=tau, beta=beta, hard=hard, dropout=dropout, mask=mask)
+
+
+@several_blocks
+def test_blocks_agree_in_float32() -> None:
+    query, codebook = inputs(rows=8, n=20_001, dim=16, dtype=torch.float32)
+    agree(dc.mix, query, codebook, tau=2.0, beta=1.0, tolerance=1e-5)
+    target = torch.randint(20_001, (8,))
+    agree(dc.cross_entropy, query, codebook, target, tau=2.0, tolerance=1e-5)
+
+
+@several_blocks
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_is_computed_in_float32(dtype: torch.dtype) -> None:
+    query, codebook = (t.detach().to(dtype).requires_grad_() for t in inputs(rows=8, n=5001))
+    agree(dc.mix, query, codebook, tau=2.0, beta=1.0, tolerance=1e-2)
+    with torch.autocast("cpu", dtype):
+        v = dc.mix(query.detach().float(), codebook.detach().float(), way="blockwise")
+    assert v.dtype == dtype
+
+
+@several_blocks
+def test_cross_entropy_is_that_of_torch() -> None:
+    query, codebook = inputs()
+    target = torch.randint(1003, (5,))
+    expected = F.cross_entropy(query @ codebook.T / 2.0, target, reduction="none")
+    torch.testing.assert_close(dc.cross_entropy(query, codebook, target, 2.0), expected)
+    torch.testing.assert_close(dc.log_sum_exp(query, codebook), (query @ codebook.T).logsumexp(-1))
+    agree(dc.cross_entropy, query, codebook, target, tau=2.0, dropout=0.2)
+    agree(dc.log_sum_exp, query, codebook, dropout=0.5, mask=torch.rand(5, 1003) > 0.5)
+
+
+@several_blocks
+def test_a_masked_target_costs_infinity() -> None:
+    query, codebook = inputs()
+    mask = torch.arange(1003) != 7
+    for way in WAYS:
+        loss = dc.cross_entropy(query, codebook, torch.full((5,), 7), mask=mask, way=way)
+        assert (loss == torch.inf).all()
+
+
+def test_the_definition_has_the_gradients_it_should() -> None:
+    query, codebook = inputs(rows=2, n=7, dim=3)
+    tau = torch.tensor([[1.3], [0.7]], dtype=torch.float64, requires_grad=True)
+    beta = torch.tensor(0.5, dtype=torch.float64, requires_grad=True)
+    noise, target = dc.gumbel([2, 7], dtype=torch.float64), torch.tensor([3, 0])
+    for way in WAYS:
+        assert torch.autograd.gradcheck(
+            lambda q, c, t, b, way=way: dc.mix(q, c, t, beta=b, noise=noise, way=way),
+            (query, codebook, tau, beta),
+        )
+        assert torch.autograd.gradcheck(
+            lambda q, c, t, way=way: dc.cross_entropy(q, c, target, t, way=way),
+            (query, codebook, tau),
+        )
+    assert torch.autograd.gradgradcheck(
+        lambda q, c: dc.mix(q, c, noise=noise, way="plain"), (query, codebook)
+    )
+
+
+def test_there_is_no_second_derivative_without_the_matrix() -> None:
+    query, codebook = inputs()
+    v = dc.mix(query, codebook, way="blockwise")
+    (first,) = torch.autograd.grad(v.square().sum(), query, create_graph=True)
+    with pytest.raises(RuntimeError, match='pass way="plain"'):
+        first.sum().backward()
+
+
+def test_noise_is_gumbel_with_a_fine_tail() -> None:
+    keys = row_keys(torch.tensor([5]), 16)
+    noise = draw_gumbel_at(keys, 0, 20_000)
+    assert noise.isfinite().all()
+    uniform = torch.exp(-torch.exp(-noise.double()))
+    assert kolmogorov_p(uniform.flatten()) > 1e-4
+    centred = uniform - 0.5
+    for apart in (1, 32, 64, 96, 128):  # 32 apart are words of one draw
+        correlation = (centred[:, :-apart] * centred[:, apart:]).mean() * 12
+        assert abs(correlation) < 5 / noise.numel() ** 0.5, apart
+    assert abs((centred[1:] * centred[:-1]).mean() * 12) < 5 / noise.numel() ** 0.5
+    assert len(noise.flatten().topk(2000).values.unique()) > 1990
+    column = torch.randint(20_000, (16,))
+    assert torch.equal(draw_gumbel_of(keys, column), noise.gather(1, column.unsqueeze(1))[:, 0])
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_choices_follow_softmax_of_theta_over_beta(way: Way) -> None:
+    torch.manual_seed(0)
+    theta = torch.full((300,), -9.0)
+    theta[::50] = torch.tensor([1.0, -0.5, 0.3, 2.0, 0.0, 1.5])
+    query, codebook = torch.ones(20_000, 1), theta.unsqueeze(-1)  # the products are theta
+    probabilities = (theta / 2.0).softmax(-1)
+    some = torch.cat([probabilities[::50], 1 - probabilities[::50].sum().unsqueeze(0)])
+
+    def counts(index: Tensor) -> Tensor:
+        every = index.bincount(minlength=300)
+        return torch.cat([every[::50], every.sum().unsqueeze(0) - every[::50].sum()])
+
+    index, row = dc.choose(query, codebook, beta=2.0, way=way)
+    assert chi_square_p(counts(index), some) > 1e-4
+    assert torch.equal(row, codebook[index])
+    identity = torch.eye(300)  # the mixture is z itself, and its argmax is distributed likewise
+    z = dc.mix(theta.expand(5000, -1), identity, 3.0, beta=2.0, way=way)
+    assert chi_square_p(counts(z.argmax(-1)), some) > 1e-4
+    torch.testing.assert_close(z.sum(-1), torch.ones(5000))
+
+
+def test_relaxed_rows_have_the_law_of_gumbel_softmax() -> None:
+    torch.manual_seed(1)
+    theta = torch.tensor([1.0, 0.0, -1.0]).expand(20_000, -1)
+    ours = dc.mix(theta, torch.eye(3), 2.0, beta=1.5, way="blockwise")
+    theirs = dc.gumbel_softmax(theta, 2.0, beta=1.5)
+    bins = torch.linspace(0, 1, 21)[1:-1]
+    for category in range(3):
+        seen, expected = (
+            torch.bucketize(z[:, category].contiguous(), bins).bincount(minlength=20).double()
+            for z in (ours, theirs)
+        )
+        # Two samples of the same size: the difference has variance of their sum.
+        used = seen + expected > 0
+        statistic = ((seen - expected) ** 2 / (seen + expected))[used].sum()
+        freedom = torch.tensor((int(used.sum()) - 1) / 2, dtype=torch.float64)
+        assert torch.special.gammaincc(freedom, statistic / 2) > 1e-4
+
+
+def test_no_ties_among_a_million_equal_categories() -> None:
+    torch.manual_seed(0)
+    index, _ = dc.choose(torch.zeros(4, 1), torch.zeros(1_000_000, 1), way="blockwise")
+    assert len(index.unique()) == 4
+    assert (index > 1000).all()
+
+
+@several_blocks
+@pytest.mark.parametrize("way", WAYS)
+def test_masked_categories_never_come_out_and_get_no_gradient(way: Way) -> None:
+    torch.manual_seed(0)
+    query, codebook = inputs(rows=40, n=600)
+    mask = torch.arange(600) % 3 == 1
+    index, _ = dc.choose(query, codebook, beta=9.0, mask=mask, way=way)
+    assert mask[index].all()
+    v = dc.mix(query, codebook, beta=9.0, mask=mask, way=way)
+    (gradient,) = torch.autograd.grad(v.square().sum(), codebook)
+    assert (gradient[~mask] == 0).all() and (gradient[mask] != 0).any()
+
+
+@several_blocks
+@pytest.mark.parametrize("way", WAYS)
+def test_an_empty_row_is_an_error_or_zeros(way: Way) -> None:
+    query, codebook = inputs()
+    mask = torch.ones(5, 1003, dtype=torch.bool)
+    mask[2] = False
+    with pytest.raises(ValueError, match="no category left"):
+        dc.mix(query, codebook, mask=mask, way=way)
+    with unchecked():
+        v = dc.mix(query, codebook, mask=mask, way=way)
+        index, row = dc.choose(query, codebook, mask=mask, way=way)
+    assert (v[2] == 0).all() and (row[2] == 0).all() and index[2] == -1 and (index[:2] >= 0).all()
+    gradients = torch.autograd.grad(v.square().sum(), (query, codebook))
+    assert all(g.isfinite().all() for g in gradients) and (gradients[0][2] == 0).all()
+
+
+@several_blocks
+def test_nan_is_an_error() -> None:
+    query, codebook = (t.detach() for t in inputs())
+    query[1] = torch.nan
+    for way in WAYS:
+        with pytest.raises(ValueError, match="NaN"):
+            dc.mix(query, codebook, way=way)
+
+
+def test_dropout_is_of_the_codebook_and_shared_by_all_queries() -> None:
+    keys = row_keys(torch.tensor([1]), 2)
+    kept = draw_kept(keys, torch.arange(5000).expand(2, -1), 30, 0.3)
+    assert kept.unique().tolist() == pytest.approx([0.0, 1 / 0.7])
+    share = (kept == 0).double().mean()
+    assert abs(share - 0.3) < 5 * (0.3 * 0.7 / kept.numel()) ** 0.5
+    assert not torch.equal(kept[0], kept[1])
+    query = torch.eye(6).repeat(2, 1)  # each shows one column of the codebook
+    v = dc.mix(query, torch.ones(1, 6), beta=0.0, dropout=0.5)  # the only row, dropped or not
+    assert torch.equal(v, v[:1].expand(12, -1))
+    index, row = dc.choose(query, torch.ones(1, 6), beta=0.0, dropout=0.5)
+    assert set(row.unique().tolist()) <= {0.0, 2.0} and (index == 0).all()
+
+
+@several_blocks
+def test_reversed_noise() -> None:
+    query, codebook = inputs()
+    noise = dc.gumbel([5, 1003], dtype=torch.float64)
+    drawn = {law: _seeded(dc.mix, query, codebook, noise=law) for law in ("gumbel", "reversed")}
+    assert not torch.equal(drawn["gumbel"], drawn["reversed"])
+    for way in WAYS:
+        v = _seeded(dc.mix, query, codebook, noise="reversed", way=way)
+        torch.testing.assert_close(v, drawn["reversed"])
+    assert not torch.equal(dc.mix(query, codebook, noise=-noise), drawn["gumbel"])
+
+
+def test_without_noise_nothing_is_drawn() -> None:
+    query, codebook = inputs()
+    before = torch.get_rng_state()
+    dc.mix(query, codebook, beta=0.0)
+    dc.cross_entropy(query, codebook, torch.zeros(5, dtype=torch.int64))
+    assert torch.equal(before, torch.get_rng_state())
+
+
+@several_blocks
+def test_groups_have_codebooks_of_their_own() -> None:
+    query, codebook = inputs(2, 3)
+    noise = dc.gumbel([2, 3, 5, 1003], dtype=torch.float64)
+    for way in WAYS:
+        together = dc.mix(query, codebook, 1.5, noise=noise, way=way)
+        for i in range(2):
+            for j in range(3):
+                alone = dc.mix(query[i, j], codebook[i, j], 1.5, noise=noise[i, j], way=way)
+                torch.testing.assert_close(together[i, j], alone)
+    more = query.detach().unsqueeze(2).expand(2, 3, 4, 5, 6)  # further dimensions are rows
+    assert dc.mix(more, codebook).shape == (2, 3, 4, 5, 6)
+
+
+@several_blocks
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("hard", [False, True])
+def test_replicas_with_dials_of_their_own(way: Way, shared: bool, hard: bool) -> None:
+    query, codebook = (t.detach() for t in inputs(3))
+    codes = codebook[0] if shared else codebook
+    tau, beta = torch.tensor([1.0, 2.0, 0.5]), torch.tensor([0.0, 1.0, 3.0])
+    noise, weights = dc.gumbel([3, 5, 1003], dtype=torch.float64), torch.randn(5, 6).double()
+
+    def loss(q: Tensor, c: Tensor, tau: Tensor, beta: Tensor, noise: Tensor) -> tuple[Tensor, ...]:
+        v = dc.mix(q, c, tau, beta=beta, noise=noise, hard=hard, way=way)
+        return (v * weights).sum(), v
+
+    run = grad(loss, argnums=(0, 1), has_aux=True)
+    in_dims = (0, None if shared else 0, 0, 0, 0)
+    (of_query, of_codebook), v = vmap(run, in_dims)(query, codes, tau, beta, noise)
+    alone = [
+        run(query[i], codes if shared else codes[i], tau[i], beta[i], noise[i]) for i in range(3)
+    ]
+    for i, ((own_query, own_codebook), own) in enumerate(alone):
+        torch.testing.assert_close(v[i], own)
+        torch.testing.assert_close(of_query[i], own_query)
+        if not shared or way == "plain":
+            torch.testing.assert_close(of_codebook[i], own_codebook)
+    total = sum(own_codebook for (_, own_codebook), _ in alone)
+    torch.testing.assert_close(of_codebook.sum(0), total)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+@pytest.mark.parametrize("different", [False, True])
+def test_vmap_shares_noise_as_told(way: Way, dropout: float, different: bool) -> None:
+    query, codebook = (t.detach() for t in inputs())
+
+    def run(q: Tensor) -> Tensor:
+        return dc.mix(q, codebook, way=way, dropout=dropout)
+
+    v = vmap(run, randomness="different" if different else "same")(query.expand(2, 5, 6))
+    assert torch.equal(v[0], v[1]) != different
+
+
+@several_blocks
+def test_mixing_inside_of_vmap_of_vmap() -> None:
+    query, codebook = (t.detach() for t in inputs(2, 3))
+
+    def run(q: Tensor, c: Tensor) -> Tensor:
+        return dc.mix(q, c, beta=0.0, way="blockwise")
+
+    expected = dc.mix(query, codebook, beta=0.0, way="plain")
+    torch.testing.assert_close(vmap(vmap(run))(query, codebook), expected)
+    one = vmap(vmap(run, (0, None)))(query, codebook[:, 0])
+    torch.testing.assert_close(one[:, 0], expected[:, 0])
+
+
+class Largest(TorchDispatchMode):
+    """Bytes of the largest tensor that is made inside, other than of a given size."""
+
+    def __init__(self, but: int) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.but = but
+        self.bytes: int = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        for tensor in found if isinstance(found, tuple | list) else [found]:
+            if isinstance(tensor, Tensor) and not tensor._is_view() and tensor.numel() != self.but:
+                self.bytes = max(self.bytes, tensor.numel() * tensor.element_size())
+        return found
+
+
+def largest_made(n: int) -> int:
+    query, codebook = (t.detach() for t in inputs(rows=4, n=n, dtype=torch.float32))
+    p, _ = make_problem(query, codebook, 1.0, 1.0, None, 0.1, None, None)
+    with Largest(but=codebook.numel()) as seen:
+        mixture, lse, _, _, kept = blockwise.forward(p, mixes=True, chooses=False, learns=True)
+        blockwise.backward(p, mixture, lse, mixture, None, kept)
+    return int(seen.bytes)
+
+
+def test_memory_does_not_grow_with_the_categories(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(blockwise._ENTRIES, "cpu", 3000)
+    monkeypatch.setitem(blockwise._KEPT, "cpu", 10_000)
+    small, large = largest_made(10_000), largest_made(160_000)
+    assert 0 < large <= 1.5 * small
+    assert large < 4 * 160_000  # less than one row of all logits
+
+    kept: list[int] = []
+    for n in (10_000, 160_000):
+        query, codebook = inputs(rows=4, n=n, dtype=torch.float32)
+        saved = 0
+
+        def pack(tensor: Tensor, given: tuple[int, ...] = (query.numel(), codebook.numel())) -> Any:
+            nonlocal saved
+            saved += tensor.numel() * (tensor.numel() not in given)
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            dc.mix(query, codebook, way="blockwise")
+        kept.append(saved)
+    assert kept[0] == kept[1] > 0
+
+
+@pytest.mark.parametrize("n", [1, 100, 5000, 14_541, 38_696, 75_043, 1_000_003])
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_blocks_have_every_category_once(n: int, device: str) -> None:
+    parts = blockwise.blocks(n, 512, torch.device(device))
+    own = sorted((part.new, part.last) for part in parts)
+    assert [start for start, _ in own] == [0, *(end for _, end in own[:-1])]
+    assert own[-1][1] == n and all(part.first <= part.new for part in parts)
+    if device == "cuda" and n > 2 * GROUP:
+        assert all(part.width % 8 == 0 for part in parts)
+        # Who writes the gradient of a shared category last has it all.
+        written: dict[int, int] = {}
+        for part in parts:
+            written |= dict.fromkeys(range(part.first, part.last), part.new)
+        assert all(new <= category for category, new in written.items())
+
+
+def test_large_ones_go_without_the_matrix() -> None:
+    small, large = (
+        make_problem(*inputs(rows=5, n=n, dim=1), 1.0, 1.0, None, 0.0, None, None)[0]
+        for n in (100, 300_000)
+    )
+    assert ways.best_way(small) == "plain" and ways.best_way(large) == "blockwise"
+    assert set(get_args(Way)) == {*WAYS, "streaming"}
