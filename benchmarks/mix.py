@@ -27,10 +27,10 @@ from torch import Tensor
 import dcgraph as dc
 from dcgraph.mixing import Way
 from dcgraph.mixing.functions import make_problem
-from dcgraph.mixing.ways import best_way, can_stream
+from dcgraph.mixing.ways import best_way
 
 TAU, BETA = 4.0, 2.0
-SECONDS = 0.4  # of measuring one thing, about
+SECONDS = 0.4  # of measuring one thing, about; on a GPU less will do
 UNITS = {"mix": (2, 4), "choose": (1, 0), "cross_entropy": (1, 2)}
 """Products of all queries with the whole codebook, forward and backward: what must be computed."""
 PRECISIONS = {"float32": torch.float32, "TF32": torch.float32, "bf16": torch.bfloat16}
@@ -74,16 +74,20 @@ def ours(task: str, way: Way | None) -> Callable[[Tensor, Tensor, Tensor], Tenso
     return calls[task]
 
 
-def cpu_seconds(run: Run) -> float:
-    """Median time, after one run to warm up."""
-    run()
-    times: list[float] = []
-    stop = time.perf_counter() + SECONDS
-    while time.perf_counter() < stop or len(times) < 3:
-        start = time.perf_counter()
+def seconds(runs: list[Run], device: str) -> list[float]:
+    """Median time of each; on the CPU in turns, so that a busy moment hits all of them."""
+    if device == "cuda":
+        return [cuda_seconds(run) for run in runs]
+    for run in runs:
         run()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
+    times: list[list[float]] = [[] for _ in runs]
+    stop = time.perf_counter() + SECONDS * len(runs)
+    while time.perf_counter() < stop or len(times[0]) < 5:
+        for run, own in zip(runs, times, strict=True):
+            start = time.perf_counter()
+            run()
+            own.append(time.perf_counter() - start)
+    return [statistics.median(own) for own in times]
 
 
 def cuda_seconds(run: Run) -> float:
@@ -161,46 +165,51 @@ def precision(name: str) -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
-def measure_one(
-    call: Callable[[Tensor, Tensor, Tensor], Tensor], size: Size, device: str, name: str, task: str
-) -> Record:
-    """Seconds of the forward and of the backward pass, and bytes beyond results and gradients."""
-    dtype = PRECISIONS[name]
-    learns = UNITS[task][1] > 0
-    query = (torch.randn(size.rows, size.dim, device=device) / size.dim**0.25).to(dtype)
-    codebook = torch.randn(size.n, size.dim, device=device, dtype=dtype) / size.dim**0.25
-    query.requires_grad_(learns)
-    codebook.requires_grad_(learns)
-    target = torch.randint(size.n, (size.rows,), device=device)
-    seconds = cuda_seconds if device == "cuda" else cpu_seconds
+@dataclass
+class Contender:
+    """One way of computing something, ready to run."""
 
-    def forward() -> Tensor:
-        return call(query, codebook, target)
+    way: str
+    precision: str
+    call: Callable[[Tensor, Tensor, Tensor], Tensor]
+    forward: Run | None = None  # None where it ran out of memory
+    both: Run | None = None  # forward and backward; only forward where nothing is learned
+    bytes: int | None = None
 
-    def both() -> tuple[Tensor, ...]:
-        v = forward()
-        return torch.autograd.grad(v, (query, codebook), torch.ones_like(v))
+    def prepare(self, task: str, size: Size, device: str) -> None:
+        """Make the inputs, run once, and measure the memory beyond results and gradients."""
+        dtype = PRECISIONS[self.precision]
+        learns = UNITS[task][1] > 0
+        query = (torch.randn(size.rows, size.dim, device=device) / size.dim**0.25).to(dtype)
+        codebook = torch.randn(size.n, size.dim, device=device, dtype=dtype) / size.dim**0.25
+        query.requires_grad_(learns)
+        codebook.requires_grad_(learns)
+        target = torch.randint(size.n, (size.rows,), device=device)
 
-    run: Run = both if learns else forward
-    with precision(name):
+        def forward() -> Tensor:
+            with precision(self.precision):
+                return self.call(query, codebook, target)
+
+        def both() -> tuple[Tensor, ...]:
+            with precision(self.precision):
+                v = self.call(query, codebook, target)
+                return torch.autograd.grad(v, (query, codebook), torch.ones_like(v))
+
+        run: Run = both if learns else forward
         try:
             run()
             with peak(device) as found:
                 results = run()
-            of_results = sum(r.numel() * r.element_size() for r in results) if learns else 0
-            bytes_ = None if found[0] is None else max(0, found[0] - of_results)
-            del results
-            total = seconds(run)
-            of_forward = seconds(forward) if learns else total
         except torch.cuda.OutOfMemoryError:
             torch.cuda.empty_cache()
-            return {"out_of_memory": True}
-    return {"forward": of_forward, "backward": max(0.0, total - of_forward), "bytes": bytes_}
+            return
+        of_results = sum(r.numel() * r.element_size() for r in results) if learns else 0
+        self.bytes = None if found[0] is None else max(0, found[0] - of_results)
+        self.forward, self.both = forward, run
 
 
 def rates(device: str) -> dict[str, float]:
     """Operations per second of a large matrix product, and bytes per second of a copy."""
-    seconds = cuda_seconds if device == "cuda" else cpu_seconds
     side = 8192 if device == "cuda" else 2048
     found = {}
     for name, dtype in PRECISIONS.items():
@@ -208,10 +217,10 @@ def rates(device: str) -> dict[str, float]:
             continue
         a, b = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
         with precision(name):
-            found[name] = 2 * side**3 / seconds(partial(torch.mm, a, b))
+            found[name] = 2 * side**3 / seconds([partial(torch.mm, a, b)], device)[0]
     big = torch.empty(1 << (29 if device == "cuda" else 26), device=device)
     target = torch.empty_like(big)
-    found["copy"] = 2 * 4 * big.numel() / seconds(lambda: target.copy_(big))
+    found["copy"] = 2 * 4 * big.numel() / seconds([lambda: target.copy_(big)], device)[0]
     return found
 
 
@@ -226,65 +235,67 @@ def floor(task: str, size: Size, name: str, speed: dict[str, float]) -> float:
     return max(operations / rate, passes * codebook / speed["copy"])
 
 
-def plans(device: str) -> Iterator[tuple[str, Size, str, list[Way | None]]]:
-    """Task, size, precision, and which of our ways to measure; None is the one that is taken."""
+def plans(device: str) -> Iterator[tuple[str, Size, list[tuple[str, Way | None]]]]:
+    """Task, size, and our contenders: precision and way, where None is the one that is taken."""
+    every: list[tuple[str, Way | None]] = [(name, None) for name in PRECISIONS]
     if device == "cpu":
         for n in (1_000, 10_000, 100_000, 1_000_000):
             for task in UNITS:
-                yield task, Size(64, 64, n), "float32", [None]
+                yield task, Size(64, 64, n), every[:1]
         return
     for n in (1_000, 14_541, 38_696, 75_043, 1_000_000):
-        for name in PRECISIONS:
-            yield "mix", Size(512, 512, n), name, [None]
-        for task in ("choose", "cross_entropy"):
-            yield task, Size(512, 512, n), "bf16", [None]
+        yield "mix", Size(512, 512, n), every
+        yield "choose", Size(512, 512, n), every[2:]
+        yield "cross_entropy", Size(512, 512, n), every[2:]
     for n in (1_000, 10_000, 100_000, 1_000_000, 10_000_000):
-        for name in PRECISIONS:
-            ways: list[Way | None] = ["blockwise", "streaming"] if n in (10**5, 10**6) else [None]
-            yield "mix", Size(512, 64, n), name, ways
-        for task in ("choose", "cross_entropy"):
-            yield task, Size(512, 64, n), "bf16", [None]
+        other: list[tuple[str, Way | None]] = [(name, "blockwise") for name in PRECISIONS]
+        yield "mix", Size(512, 64, n), every + (other if n == 10**6 else [])
+        yield "choose", Size(512, 64, n), every[2:]
+        yield "cross_entropy", Size(512, 64, n), every[2:]
 
 
-def way_taken(size: Size, device: str, name: str, way: Way | None) -> Way | None:
-    """The name of the way that this is, None where it cannot be gone."""
+def way_taken(size: Size, device: str, name: str) -> Way:
+    """The way that is taken by itself."""
     like = torch.empty((), device=device, dtype=PRECISIONS[name])
     query, codebook = like.expand(size.rows, size.dim), like.expand(size.n, size.dim)
     p, _ = make_problem(query, codebook, TAU, 0.0, None, 0.0, None, None)
-    if way == "streaming" and not can_stream(p):
-        return None
-    return way or best_way(p)
+    return best_way(p)
 
 
 def measure(device: str) -> Record:
     start = time.perf_counter()
     speed = rates(device)
     rows: list[Record] = []
-    plain: dict[tuple[str, Size], Record] = {}
-    for task, size, name, ways in plans(device):
-        if (task, size) not in plain:
-            plain[task, size] = measure_one(PLAIN[task], size, device, "float32", task)
-            rows.append(_row(task, size, "float32", "whole matrices", plain[task, size], speed))
-        for way in ways:
-            taken = way_taken(size, device, name, way)
-            if taken is not None:
-                found = measure_one(ours(task, way), size, device, name, task)
-                rows.append(_row(task, size, name, taken, found, speed, plain[task, size]))
+    for task, size, wanted in plans(device):
+        contenders = [Contender("whole matrices", "float32", PLAIN[task])]
+        for name, way in wanted:
+            taken = way or way_taken(size, device, name)
+            contenders.append(Contender(taken, name, ours(task, way)))
+        rows += compete(task, size, device, contenders, speed)
     return {"rates": speed, "rows": rows, "seconds": time.perf_counter() - start}
 
 
-def _row(
-    task: str, size: Size, name: str, way: str, found: Record, speed: dict[str, float],
-    plain: Record | None = None,
-) -> Record:  # fmt: skip
-    row: Record = {"task": task, **vars(size), "precision": name, "way": way, **found}
-    if "forward" in found:
-        total = found["forward"] + found["backward"]
-        row["of_floor"] = floor(task, size, name, speed) / total
-        if plain is not None and "forward" in plain:
-            row["speedup"] = (plain["forward"] + plain["backward"]) / total
-    print(_line(row))
-    return row
+def compete(
+    task: str, size: Size, device: str, contenders: list[Contender], speed: dict[str, float]
+) -> list[Record]:
+    for contender in contenders:
+        contender.prepare(task, size, device)
+    runs = [run for c in contenders for run in (c.forward, c.both) if run is not None]
+    times = iter(seconds(runs, device))
+    rows: list[Record] = []
+    for contender in contenders:
+        row: Record = {"task": task, **vars(size), "precision": contender.precision}
+        row["way"] = contender.way
+        if contender.both is not None:
+            forward, total = next(times), next(times)
+            row |= {"forward": forward, "backward": max(0.0, total - forward)}
+            row |= {"bytes": contender.bytes}
+            row["of_floor"] = floor(task, size, contender.precision, speed) / total
+            if rows and "forward" in rows[0]:
+                row["speedup"] = (rows[0]["forward"] + rows[0]["backward"]) / total
+        rows.append(row)
+        print(_line(row))
+    return rows
 
 
 def _line(row: Record) -> str:
@@ -325,7 +336,7 @@ def table() -> str:
         batch = ", ".join(map(str, sizes))
         parts.append(f"{record['device'].capitalize()}, {batch} queries:")
         parts.append(markdown(_HEAD, [_cells(row) for row in rows]))
-    return "\n\n".join(parts)
+    return "\n\n".join(parts) or "There is no record of it yet."
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ A draw has four words. To hand them out without moving numbers between threads, 
 groups of 128: word w of draw r belongs to column 32 w + r of the group.
 """
 
-from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -26,7 +26,7 @@ GROUP = 4 * QUARTER
 _LOW = 0xFFFFFFFF
 _FACTORS = 0xD2511F53, 0xCD9E8D57
 _BUMPS = 0x9E3779B9, 0xBB67AE85
-_AT_ONCE = 1 << 18  # draws: few enough for the cache, enough to share among threads
+_AT_ONCE = (1 << 15) - 1  # draws: what torch does not share among its threads
 
 
 def row_keys(seed: Int[Tensor, " one"], rows: int) -> Int[Tensor, " {rows}"]:
@@ -85,19 +85,52 @@ def _draw(keys: Tensor, first: int, count: int, dtype: torch.dtype) -> Tensor:
 
         draw(keys, out, first)
         return out
-    rows = out.view(-1, count)
-    start = first // GROUP
-    groups = -(-(first + count) // GROUP) - start
-    skip = first - start * GROUP
-    draws = torch.arange(start * QUARTER, (start + groups) * QUARTER, device=keys.device)
-    for some, target in _in_parts(keys.reshape(-1, 1), rows, groups * QUARTER):
-        a, b, c, d = philox(some, (draws, 0, 0, 0))
-        quarters = [
-            gumbel_of_bits(own, other, dtype).view(-1, groups, QUARTER)
-            for own, other in ((a, b), (b, c), (c, d), (d, a))
-        ]
-        target.copy_(torch.stack(quarters, 2).view(len(some), -1)[:, skip : skip + count])
+    _fill(out.view(-1, count), keys.reshape(-1, 1), first)
     return out
+
+
+def _fill(out: Tensor, keys: Tensor, first: int) -> None:
+    """Draw a matrix part by part, in threads of our own.
+
+    A draw is a hundred operations on small integers. Were each shared among torch's threads, they
+    would wait for each other a hundred times, which on a busy machine takes longer than all else.
+    """
+    groups = range(first // GROUP, -(-(first + out.shape[1]) // GROUP))
+    wide = min(len(groups), _AT_ONCE // QUARTER)
+    tall = max(1, _AT_ONCE // (wide * QUARTER))
+    parts = [
+        (slice(row, row + tall), range(group, min(group + wide, groups.stop)))
+        for row in range(0, len(out), tall)
+        for group in range(groups.start, groups.stop, wide)
+    ]
+    inference = torch.is_inference_mode_enabled()  # of each thread its own
+
+    def fill(part: tuple[slice, range]) -> None:
+        with torch.inference_mode(inference), torch.no_grad():
+            _fill_part(out[part[0]], keys[part[0]], first, part[1])
+
+    threads = min(torch.get_num_threads(), len(parts)) if out.device.type == "cpu" else 1
+    if threads <= 1:
+        for part in parts:
+            fill(part)
+    else:
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(fill, parts))
+
+
+def _fill_part(out: Tensor, keys: Tensor, first: int, groups: range) -> None:
+    draws = torch.arange(groups.start * QUARTER, groups.stop * QUARTER, device=keys.device)
+    a, b, c, d = philox(keys, (draws, 0, 0, 0))
+    begin, end = groups.start * GROUP - first, groups.stop * GROUP - first
+    inside = begin >= 0 and end <= out.shape[1]
+    target = out[:, begin:end] if inside else out.new_empty(len(out), end - begin)
+    quarters = target.unflatten(1, (len(groups), 4, QUARTER))
+    for word, (own, other) in enumerate(((a, b), (b, c), (c, d), (d, a))):
+        noise = gumbel_of_bits(own, other, out.dtype)
+        quarters[:, :, word].copy_(noise.view(-1, len(groups), QUARTER))
+    if not inside:
+        left, right = max(begin, 0), min(end, out.shape[1])
+        out[:, left:right] = target[:, left - begin : right - begin]
 
 
 @_draw.register_fake
@@ -108,11 +141,6 @@ def _(keys: Tensor, first: int, count: int, dtype: torch.dtype) -> Tensor:
 @_draw.register_vmap
 def _(info: Any, in_dims: Any, keys: Tensor, *others: Any) -> tuple[Tensor, int]:
     return _draw(keys.movedim(in_dims[0], 0), *others), 0
-
-
-def _in_parts(keys: Tensor, target: Tensor, draws: int) -> Iterator[tuple[Tensor, Tensor]]:
-    rows = max(1, _AT_ONCE // draws)
-    return zip(keys.split(rows), target.split(rows), strict=True)
 
 
 def gumbel_of_bits(

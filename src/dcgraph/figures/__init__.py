@@ -143,7 +143,10 @@ FIGURES: dict[str, Recipe] = {
         gradients.compute,
         gradients.draw,
         plan="Drawing what the probe read of 32 runs of ListOps; about 2 seconds.",
-        look="TODO",
+        look=(
+            "without both methods hardly a hundredth of the gradient is left at the embedding, "
+            "farthest from the loss (a), and it stays small (c); with DropRes it is spread evenly."
+        ),
         from_records=True,
     ),
 }

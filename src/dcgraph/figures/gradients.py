@@ -1,8 +1,7 @@
 """Figure 6 of the paper: how much gradient reaches each round of messages, from records.
 
 The probe reads the mean absolute gradient at the embedding and after each of the first four rounds,
-at up to 30 moments of each run. Without DropRes little is left at the embedding, which is farthest
-from the loss.
+at up to 30 moments of each run. The embedding is farthest from the loss.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ def draw(numbers: dict[str, Any], path: Path) -> None:
         over_time.set_title("(c) at the embedding")
         for axes in (first, last):
             axes.set_xticks(range(len(PLACES)), ["$x_e$", "1", "2", "3", "4"])
-            axes.set_xlabel("after round; farther from the loss to the left")
+            axes.set_xlabel(r"embedding $x_e$, after round $k$")
             axes.set_yscale("log")
         last.sharey(first)
         over_time.set_yscale("log")

@@ -182,9 +182,9 @@ def _combine(
         d = tl.arange(0, width)
         sum_so_far = tl.zeros([width], tl.float32)
         for number in range(parts):
-            place = at + tl.cast(number, tl.int64) * count
-            factor = tl.exp2(tl.load(tops + place) - top)
-            sum_so_far += factor * tl.load(mixtures + place * dim + d, d < dim, 0.0)
+            one = at + tl.cast(number, tl.int64) * count
+            factor = tl.exp2(tl.load(tops + one) - top)
+            sum_so_far += factor * tl.load(mixtures + one * dim + d, d < dim, 0.0)
         tl.store(out + at * dim + d, (sum_so_far / divisor).to(out.dtype.element_ty), d < dim)
 
 

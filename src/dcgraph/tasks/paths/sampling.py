@@ -11,7 +11,8 @@ of a split are its paths of length 1.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import torch
 from jaxtyping import Int64
@@ -26,7 +27,7 @@ from .queries import Queries, joined, single_hops
 LENGTHS = {"train": range(2, 6), "validation": range(2, 6), "test": range(2, 11)}
 """The lengths of the walks in each split."""
 
-_AT_ONCE = 1 << 15  # walks that go together: their numbers stay in the cache of one core
+_AT_ONCE = 1 << 14  # walks that go together: their numbers stay in the cache
 _PATIENCE = 20  # rounds of draws without a new path, after which there seem to be no more
 
 
@@ -36,6 +37,24 @@ def sample(
     """The path queries of all splits; the same seed gives the same ones everywhere."""
     if seed < 0:
         raise ValueError(f"seed={seed}, but a seed is at least 0.")
+    with _one_thread():
+        return _sampled(graph, seed, lengths)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Walks are many small operations, between which threads on a busy machine wait for long."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _sampled(
+    graph: KnowledgeGraph, seed: int, lengths: Mapping[str, range]
+) -> dict[str, list[Queries]]:
     whole = graph.adjacency()
     splits: dict[str, list[Queries]] = {}
     known: dict[int, Tensor] = {}  # marks of the paths of each length so far
