@@ -256,3 +256,32 @@ def test_rows_of_the_tables_can_be_trained_and_named(tmp_path: Path) -> None:
         for name in ("paths", "paths-extrapolation")
     ]
     assert len(shared[0] & shared[1]) == 6  # ours on two graphs, three seeds
+
+
+@pytest.mark.parametrize(
+    "model", ["complex", "distmult", "bilinear", "transe", "rnn", "rop", "coke"]
+)
+def test_every_baseline_trains_in_the_engine(model: str, ring: Path) -> None:
+    task = Paths()
+    settings = settings_for(
+        ring, model=model, epochs=4, evaluate_every=4, lr=0.01, layers=1, protocol="range",
+        choose_by="MQ", backwards="paths", dropout=0.0,
+    )  # fmt: skip
+    replicas = [settings, replace(settings, seed=1)]
+    outcome = train(task, replicas, task.data(settings))
+    (look,) = outcome.curve
+    assert set(look.metrics) == {"MQ/argmax", "H@10/argmax"}, "no choices, so one way to decode"
+    assert all(value is not None and value > 0 for value in look.loss)
+
+
+def test_an_epoch_with_less_precision_and_penalties(ring: Path) -> None:
+    task = Paths()
+    settings = settings_for(
+        ring, epochs=2, evaluate_every=2, precision="bf16", l2_entities=1e-5, l2_relations=1e-9,
+        object_dropout=0.2, subject_dropout=0.2, relation_dropout=0.2, noise="reversed",
+        estimator="straight_through_gumbel_softmax", gate="call",
+    )  # fmt: skip
+    outcome = train(task, [settings, replace(settings, seed=1)], task.data(settings))
+    assert outcome.stopped_at == [None, None]
+    assert task.precision(replace(settings, precision="tf32")) == "high"
+    assert task.precision(settings) == "highest"
