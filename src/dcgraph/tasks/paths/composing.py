@@ -55,27 +55,40 @@ class PathModel(nn.Module, ABC):
 
     @abstractmethod
     def queries(
-        self, source: Float[Tensor, "queries width"], relations: Float[Tensor, "queries hops ..."]
+        self,
+        source: Float[Tensor, "queries width"],
+        relations: Float[Tensor, "queries hops ..."],
+        candidates: Float[Tensor, "entities compared"],
     ) -> Float[Tensor, "queries compared"]:
-        """Where paths lead from these vectors of sources along these of relations."""
+        """Where paths lead from these vectors of sources along these of relations.
+
+        A model that chooses entities on the way chooses among the candidates.
+        """
 
     def candidates(self) -> Float[Tensor, "entities compared"]:
         """What a query is compared with, for every entity."""
         return self.entities
 
     def query(
-        self, source: Int[Tensor, " queries"], path: Int[Tensor, "queries hops"]
+        self,
+        source: Int[Tensor, " queries"],
+        path: Int[Tensor, "queries hops"],
+        candidates: Float[Tensor, "entities compared"] | None = None,
     ) -> Float[Tensor, "queries compared"]:
+        """The vectors to compare the candidates with; these are the model's own if not given."""
+        candidates = self.candidates() if candidates is None else candidates
         start = F.embedding(source.long(), self.entities)
         start = F.dropout(start, self.shape.subject_dropout, self.training)
         relations = self.relations[path.long()]
-        return self.queries(start, F.dropout(relations, self.shape.relation_dropout, self.training))
+        relations = F.dropout(relations, self.shape.relation_dropout, self.training)
+        return self.queries(start, relations, candidates)
 
     def forward(
         self, source: Int[Tensor, " queries"], path: Int[Tensor, "queries hops"]
     ) -> Float[Tensor, "queries entities"]:
         """Scores of all entities, in float32."""
-        return F.linear(self.query(source, path), self.candidates())
+        candidates = self.candidates()
+        return F.linear(self.query(source, path, candidates), candidates)
 
     def loss(
         self,
@@ -84,11 +97,13 @@ class PathModel(nn.Module, ABC):
         target: Int[Tensor, " queries"],
     ) -> Float[Tensor, " queries"]:
         """Cross-entropy of the target against all entities, and in training the penalty."""
-        query, candidates = self.query(source, path), self.candidates()
+        candidates = self.candidates()
         if not self.training:
-            return cross_entropy(query, candidates, target.long())
-        kind, dropout = PRECISIONS[self.shape.precision], self.shape.object_dropout
-        loss = cross_entropy(query.to(kind), candidates.to(kind), target.long(), dropout=dropout)
+            return cross_entropy(self.query(source, path, candidates), candidates, target.long())
+        candidates = candidates.to(PRECISIONS[self.shape.precision])  # once, for hops and loss
+        query = self.query(source, path, candidates).to(candidates.dtype)
+        dropout = self.shape.object_dropout
+        loss = cross_entropy(query, candidates, target.long(), dropout=dropout)
         if self.shape.l2_entities or self.shape.l2_relations:
             loss = loss + self.penalty(source, path, target)
         return loss
@@ -127,7 +142,7 @@ def complex_product(
 class ComplEx(PathModel):
     """Relations turn and stretch complex numbers: s * r1 * ... * rk (Trouillon et al., 2016)."""
 
-    def queries(self, source: Tensor, relations: Tensor) -> Tensor:
+    def queries(self, source: Tensor, relations: Tensor, candidates: Tensor) -> Tensor:
         for relation in relations.unbind(1):
             source = complex_product(source, relation)
         return source
@@ -136,7 +151,7 @@ class ComplEx(PathModel):
 class DistMult(PathModel):
     """Relations stretch: s * r1 * ... * rk, number by number."""
 
-    def queries(self, source: Tensor, relations: Tensor) -> Tensor:
+    def queries(self, source: Tensor, relations: Tensor, candidates: Tensor) -> Tensor:
         return source * relations.prod(1)
 
 
@@ -147,7 +162,7 @@ class Bilinear(PathModel):
         width = self.shape.width  # vectors keep their length, on average
         return _uniform(self.shape.relations, width, width, limit=(3 / width) ** 0.5)
 
-    def queries(self, source: Tensor, relations: Tensor) -> Tensor:
+    def queries(self, source: Tensor, relations: Tensor, candidates: Tensor) -> Tensor:
         for matrix in relations.unbind(1):
             source = torch.bmm(source.unsqueeze(1), matrix).squeeze(1)
         return source
@@ -160,7 +175,7 @@ class TransE(PathModel):
     all entities, so that neither ranks nor cross-entropy need it.
     """
 
-    def queries(self, source: Tensor, relations: Tensor) -> Tensor:
+    def queries(self, source: Tensor, relations: Tensor, candidates: Tensor) -> Tensor:
         end = source + relations.sum(1)
         return torch.cat([2 * end, -torch.ones_like(end[:, :1])], 1)
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from ...nodes import Discrete
 from ...noise import Law
 from ...residual import Gate
-from .composing import PRECISIONS, ComplEx, Shape, complex_product
+from .composing import ComplEx, Shape, complex_product
 
 
 class DiscreteComplEx(ComplEx):
@@ -41,13 +40,15 @@ class DiscreteComplEx(ComplEx):
         )
 
     def queries(
-        self, source: Float[Tensor, "queries width"], relations: Float[Tensor, "queries hops width"]
+        self,
+        source: Float[Tensor, "queries width"],
+        relations: Float[Tensor, "queries hops width"],
+        candidates: Float[Tensor, "entities width"],
     ) -> Float[Tensor, "queries width"]:
-        kind = PRECISIONS[self.shape.precision] if self.training else torch.float32
-        codebook = self.entities.to(kind)
+        kind = candidates.dtype
         *others, last = relations.unbind(1)
         at = source
         for relation in others:
             u = complex_product(at, relation)
-            at = self.hop(u.to(kind), residual=at.to(kind), codebook=codebook).to(source.dtype)
+            at = self.hop(u.to(kind), residual=at.to(kind), codebook=candidates).to(source.dtype)
         return complex_product(at, last)

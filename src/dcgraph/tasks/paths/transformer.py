@@ -31,7 +31,7 @@ class CoKE(PathModel):
         self.compare = nn.LayerNorm(shape.width)
         self.dropout = dropout
 
-    def queries(self, source: Tensor, relations: Tensor) -> Tensor:
+    def queries(self, source: Tensor, relations: Tensor, candidates: Tensor) -> Tensor:
         if relations.shape[1] > LONGEST:
             raise ValueError(
                 f"the path has {relations.shape[1]} relations, but this model reads {LONGEST} at "
