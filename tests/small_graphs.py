@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 from hypothesis import strategies as st
@@ -82,3 +83,14 @@ def queries_on(plain: Plain, hops: int) -> st.SearchStrategy[Rows]:
 def queries_of(rows: Rows) -> Queries:
     columns = zip(*rows, strict=True)
     return Queries(*(torch.tensor(column, dtype=torch.int32) for column in columns))
+
+
+def write_ring(folder: Path, entities: int, steps: dict[str, int]) -> None:
+    """Entities on a circle; each relation leads so many on. Every fourth triple is a test too."""
+    lines = [
+        f"e{k}\t{name}\te{(k + step) % entities}"
+        for name, step in steps.items()
+        for k in range(entities)
+    ]
+    for split, chosen in (("train", lines), ("valid", lines[::4]), ("test", lines[2::4])):
+        (folder / f"{split}.txt").write_text("\n".join(chosen) + "\n")

@@ -24,6 +24,7 @@ from dcgraph.training import Outcome, train
 from dcgraph.training.models import save_model
 from dcgraph.training.records import make_records
 from dcgraph.training.tables import jobs
+from small_graphs import write_ring
 
 ENTITIES = 12
 STEPS = {"next": 1, "skip": 5}
@@ -33,13 +34,7 @@ STEPS = {"next": 1, "skip": 5}
 def ring(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Twelve entities on a circle; one relation leads one on, the other five."""
     folder = tmp_path_factory.mktemp("ring")
-    lines = [
-        f"e{k}\t{name}\te{(k + step) % ENTITIES}"
-        for name, step in STEPS.items()
-        for k in range(ENTITIES)
-    ]
-    for split, chosen in (("train", lines), ("valid", lines[::4]), ("test", lines[2::4])):
-        (folder / f"{split}.txt").write_text("\n".join(chosen) + "\n")
+    write_ring(folder, ENTITIES, STEPS)
     return folder
 
 

@@ -1,0 +1,61 @@
+"""Path queries on a GPU: captured training, evaluation with sets of all sizes, less precision."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from dcgraph.tasks.paths.settings import SMALL, PathSettings
+from dcgraph.tasks.paths.task import Paths
+from dcgraph.training import train
+from small_graphs import write_ring
+
+pytestmark = [
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU"),
+    # torch's own: the compiler warns about its internals.
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:torch", "ignore::UserWarning:torch"),
+]
+
+
+def settings_for(folder: Path, entities: int) -> PathSettings:
+    """Without noise and dropout, so that runs on two devices differ by rounding alone."""
+    write_ring(folder, entities, {"next": 1, "skip": 5})
+    return replace(
+        SMALL, graph=str(folder), dim=8, batch=2 * entities, epochs=2, evaluate_every=1, lr=1e-3,
+        tempmatch=False, beta=0.0, dropres=False, subject_dropout=0.0, object_dropout=0.0,
+        relation_dropout=0.0,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("entities", "compiled"), [(12, False), (12, True), (5000, False), (5000, True)]
+)
+def test_path_queries_train_as_on_the_cpu(entities: int, compiled: bool, tmp_path: Path) -> None:
+    """5,000 entities are a large codebook, 12 are not."""
+    task, settings = Paths(), settings_for(tmp_path, entities)
+    replicas = [settings, replace(settings, seed=1, lr=3e-3)]
+    data = task.data(settings)
+    cpu = train(task, replicas, data)
+    cuda = train(task, replicas, data, device="cuda", compiled=compiled)
+    torch.testing.assert_close(
+        cuda.population.weights.cpu(), cpu.population.weights, rtol=1e-3, atol=2e-3
+    )
+    for there, here in zip(cuda.curve, cpu.curve, strict=True):
+        assert there.metrics["MRR/argmax"] == pytest.approx(here.metrics["MRR/argmax"], abs=0.02)
+
+
+@pytest.mark.parametrize("precision", ["tf32", "bf16"])
+def test_less_precision_trains_too(precision: str, tmp_path: Path) -> None:
+    task, settings = Paths(), settings_for(tmp_path, 5000)
+    rough = replace(settings, precision=precision, object_dropout=0.1, noise="reversed")  # type: ignore[arg-type]
+    noisy = replace(rough, tempmatch=True, dropres=True)
+    outcome = train(task, [noisy, replace(noisy, seed=1)], task.data(settings), device="cuda")
+    first, last = outcome.curve[0].loss, outcome.curve[-1].loss
+    assert outcome.stopped_at == [None, None]
+    for before, after in zip(first, last, strict=True):
+        assert before is not None and after is not None and after < before
+    numbers = task.readout(outcome.model(0), noisy, task.data(settings).to("cuda"))
+    assert 0 < numbers["MRR, length 10"] <= 1
