@@ -85,12 +85,12 @@ def queries_of(rows: Rows) -> Queries:
     return Queries(*(torch.tensor(column, dtype=torch.int32) for column in columns))
 
 
-def write_ring(folder: Path, entities: int, steps: dict[str, int]) -> None:
-    """Entities on a circle; each relation leads so many on. Every fourth triple is a test too."""
+def write_ring(folder: Path, entities: int, steps: dict[str, int], every: int = 4) -> None:
+    """Entities on a circle; each relation leads so many on. Some triples are tests too."""
     lines = [
         f"e{k}\t{name}\te{(k + step) % entities}"
         for name, step in steps.items()
         for k in range(entities)
     ]
-    for split, chosen in (("train", lines), ("valid", lines[::4]), ("test", lines[2::4])):
+    for split, chosen in (("train", lines), ("valid", lines[::every]), ("test", lines[2::every])):
         (folder / f"{split}.txt").write_text("\n".join(chosen) + "\n")
