@@ -25,8 +25,8 @@ def settings_for(folder: Path, entities: int) -> PathSettings:
     write_ring(folder, entities, {"next": 1, "skip": 5}, every=entities // 3)
     return replace(
         SMALL, graph=str(folder), dim=8, batch=min(entities, 512), epochs=2, evaluate_every=1,
-        lr=1e-3,        tempmatch=False, beta=0.0, dropres=False, subject_dropout=0.0, object_dropout=0.0,
-        relation_dropout=0.0,
+        lr=1e-3, tempmatch=False, beta=0.0, dropres=False, subject_dropout=0.0,
+        object_dropout=0.0, relation_dropout=0.0,
     )  # fmt: skip
 
 
