@@ -128,8 +128,8 @@ def train(
         replicas: one settings object per replica, alike in all shared settings.
         data: what ``task.data`` gave; moved to the device here.
         device: where to train.
-        save_to: the checkpoint file, written every ``save_every`` seconds, on Ctrl-C and at the
-            end. On the CPU a resumed run repeats an uninterrupted one bit for bit.
+        save_to: the checkpoint file, written at once, every ``save_every`` seconds, on Ctrl-C and
+            at the end. On the CPU a resumed run repeats an uninterrupted one bit for bit.
         resume: go on from that file, if it exists.
         compiled: whether to compile the step; by default only for long runs on CUDA. (On the CPU
             it took 30 to 50 s and the step was no faster.)
@@ -204,7 +204,7 @@ class _Run:
     def finish(self, save_to: Path | None, save_every: float) -> Outcome:
         self._try_evaluation()
         began = time.monotonic() - self.so_far.seconds
-        saved = time.monotonic()
+        saved = -math.inf  # soon the first time: a checkpoint that fails should fail early
         self._start_epoch()
         with _interrupt_flag() as interrupted:
             while self.so_far.step < self.steps:
