@@ -28,6 +28,12 @@ pytestmark = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def nothing_compiled_before() -> None:
+    """The tests compile the same methods, of which torch keeps eight versions at most."""
+    torch.compiler.reset()
+
+
 def test_relaxation_equals_eager_given_the_noise() -> None:
     theta = torch.randn(6, 9, requires_grad=True)
     noise, tau, beta = dc.gumbel([6, 9]), torch.tensor(2.0), torch.tensor(0.7)
