@@ -129,7 +129,7 @@ def test_the_example_that_the_library_was_designed_from() -> None:
     assert [step.index.shape for step in steps] == [(16,), (16,)]
 
 
-@pytest.mark.parametrize("benchmark", ["relaxation", "population"])
+@pytest.mark.parametrize("benchmark", ["relaxation", "population", "listops"])
 def test_benchmark_tables_are_the_records(benchmark: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(ROOT / "benchmarks")  # as for a script: where it imports from
     names = runpy.run_path(str(ROOT / f"benchmarks/{benchmark}.py"), run_name="benchmark")
