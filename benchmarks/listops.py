@@ -160,7 +160,7 @@ def _peak(make: Callable[[], Contender], device: torch.device) -> float:
 def measure(name: str) -> Record:
     keep_freed_memory()
     torch.manual_seed(0)
-    torch.set_float32_matmul_precision("high")  # TF32 for all, as our kernel has it
+    torch.set_float32_matmul_precision("high")  # TF32 for all; our messages take bfloat16
     device, cuda = torch.device(name), name == "cuda"
     whole = TASK.data(PAPER)
     data = (whole if cuda else of_length(whole, LONG)).to(device)
