@@ -104,7 +104,6 @@ def test_masks_of_pairs_change_nothing_but_dropout() -> None:
     given = batch["tokens"], batch["length"], batch["parents"]
     answers = [tree_model(name).eval()(*given) for name in ("paper", "pairs")]
     assert tree_model("pairs").masks == "pair"
-    # Argmax in both: the paper's root chooses at random, but the same in both.
     torch.testing.assert_close(*answers)
 
 

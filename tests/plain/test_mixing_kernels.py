@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 import dcgraph as dc
+from captured import losses_of_captured_steps
 from dcgraph import kernels
 from dcgraph.counters import draw_gumbel_at, draw_kept, row_keys
 from dcgraph.mixing import Way, blockwise, operators, plain, ways
@@ -217,28 +217,7 @@ def test_captured_training_step_of_a_large_node(categories: int) -> None:
     torch.manual_seed(0)
     node = dc.Discrete(8, categories, residual="none").cuda()
     dc.Dials(tau=1.0, beta=0.5).attach(node)
-    u, target = torch.randn(64, 8, device="cuda"), torch.randn(64, 8, device="cuda")
-
-    def step() -> Tensor:
-        loss = F.mse_loss(node(u), target)
-        loss.backward()
-        return loss
-
-    side = torch.cuda.Stream()
-    with torch.cuda.stream(side):
-        step()
-    torch.cuda.synchronize()
-    node.zero_grad(set_to_none=True)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        loss = step()
-    losses = []
-    for _ in range(60):
-        graph.replay()
-        with torch.no_grad():
-            assert node.codebook.grad is not None
-            node.codebook.sub_(20 * node.codebook.grad)
-        losses.append(loss.item())
+    losses = losses_of_captured_steps(node, rows=64)
     assert len(set(losses)) > 50, "each replay draws anew"
     assert sum(losses[-5:]) < 0.9 * sum(losses[:5])
 

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from .gumbel import gumbel_of_bits
 from .operators import apart, by_model, differentiable, models_in_front
+from .tiles import load, load_turned
 
 PRECISION = "tf32"
 """Of the products on the GPU; "ieee" is as exact as torch by default, and slower."""
@@ -28,13 +29,6 @@ PRECISION = "tf32"
 _ROWS, _WARPS = 64, 4
 _PROGRAMS = 264  # of the backward kernel
 _LARGEST = 64  # width and number of categories
-
-
-@triton.jit
-def _load(source, row, column, rows, columns):
-    """A tile of a matrix [rows, columns], 0 outside."""
-    inside = (row[:, None] < rows) & (column[None, :] < columns)
-    return tl.load(source + row[:, None] * columns + column[None, :], inside, 0.0)
 
 
 @triton.jit
@@ -74,18 +68,15 @@ def _forward(
     d = tl.arange(0, width)
     k = tl.arange(0, places)
     u += model * vectors * dim
-    x = _load(u, row, d, vectors, dim)
-    # As [in, out].
-    turned = d[None, :] * dim + d[:, None]
-    square = (d[:, None] < dim) & (d[None, :] < dim)
-    first = tl.load(w1 + model * w1_stride + turned, square, 0.0)
+    x = load(u, row, d, vectors, dim)
+    first = load_turned(w1 + model * w1_stride, d, d, dim, dim)  # as [in, out]
     b = tl.load(bias + model * bias_stride + d, d < dim, 0.0)
-    second = tl.trans(_load(w2 + model * w2_stride, k, d, count, dim))
+    second = tl.trans(load(w2 + model * w2_stride, k, d, count, dim))
     _, z = _choice(
         x, first, b, second, tl.load(tau + model), tl.load(beta + model), tl.load(seed),
         model * vectors + row, k, count, places, rows, precision,
     )  # fmt: skip
-    codes = _load(codebook + model * codebook_stride, k, d, count, dim)
+    codes = load(codebook + model * codebook_stride, k, d, count, dim)
     chosen = tl.dot(z, codes, input_precision=precision)
     inside = row < vectors
     of_choice = tl.load(p + model * p_model + row * p_row, inside, 0.0)
@@ -118,18 +109,18 @@ def _backward(
     dc = tl.zeros([places, width], tl.float32)
     for start in range(part * chunk, tl.minimum((part + 1) * chunk, vectors), rows):
         row = start + tl.arange(0, rows)
-        x = _load(u + of_model, row, d, vectors, dim)
-        above = _load(gradient + of_model, row, d, vectors, dim)
+        x = load(u + of_model, row, d, vectors, dim)
+        above = load(gradient + of_model, row, d, vectors, dim)
         inside = row < vectors
         of_choice = tl.load(p + model * p_model + row * p_row, inside, 0.0)[:, None] * above
         of_residual = tl.load(q + model * q_model + row * q_row, inside, 0.0)[:, None] * above
-        first = tl.load(w1 + model * w1_stride + d[None, :] * dim + d[:, None], square, 0.0)
-        second = _load(w2 + model * w2_stride, k, d, count, dim)
+        first = load_turned(w1 + model * w1_stride, d, d, dim, dim)
+        second = load(w2 + model * w2_stride, k, d, count, dim)
         hidden, z = _choice(
             x, first, b, tl.trans(second), t, scale, key, model * vectors + row, k,
             count, places, rows, precision,
         )  # fmt: skip
-        codes = _load(codebook + model * codebook_stride, k, d, count, dim)
+        codes = load(codebook + model * codebook_stride, k, d, count, dim)
         dz = tl.dot(of_choice, tl.trans(codes), input_precision=precision)
         dc = tl.dot(tl.trans(z), of_choice, dc, input_precision=precision)
         d_theta = z * (dz - tl.sum(z * dz, 1)[:, None]) / t
@@ -138,7 +129,7 @@ def _backward(
         d_hidden = tl.where(hidden > 0, d_hidden, 0.0)
         db += tl.sum(d_hidden, 0)
         dw1 = tl.dot(tl.trans(d_hidden), x, dw1, input_precision=precision)
-        back = tl.load(w1 + model * w1_stride + d[:, None] * dim + d[None, :], square, 0.0)
+        back = load(w1 + model * w1_stride, d, d, dim, dim)
         through = tl.dot(d_hidden, back, input_precision=precision)
         at = of_model + row[:, None] * dim + d[None, :]
         tl.store(d_u + at, of_residual + through, inside[:, None] & (d[None, :] < dim))

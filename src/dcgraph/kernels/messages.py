@@ -22,6 +22,7 @@ import triton.language as tl
 from torch import Tensor
 
 from .operators import apart, by_model, differentiable, models_in_front
+from .tiles import load, load_turned
 
 PRECISION = "bf16"
 """Of what goes into the products, whose sums are float32: "bf16", "tf32", or "ieee", which is as
@@ -65,20 +66,6 @@ def _count(present, kind_count, places: tl.constexpr):
 
 
 @triton.jit
-def _load(source, row, column, rows, columns):
-    """A tile of a matrix [rows, columns], 0 outside."""
-    inside = (row[:, None] < rows) & (column[None, :] < columns)
-    return tl.load(source + row[:, None] * columns + column[None, :], inside, 0.0)
-
-
-@triton.jit
-def _load_turned(source, row, column, rows, columns):
-    """The same of its transpose."""
-    inside = (row[:, None] < columns) & (column[None, :] < rows)
-    return tl.load(source + column[None, :] * columns + row[:, None], inside, 0.0)
-
-
-@triton.jit
 def _receivers(receiver, k, d, dim):
     """Of each row of a tile the one that it is sent to, 0 for k < 0."""
     inside = (k[:, None] >= 0) & (d[None, :] < dim)
@@ -103,11 +90,11 @@ def _forward(
     i = tl.arange(0, columns)
     d = tl.arange(0, width)
     # As [in, out]: the product is hidden @ W^T.
-    w = _load_turned(weight + model * weight_stride, d, d, dim, dim)
+    w = load_turned(weight + model * weight_stride, d, d, dim, dim)
     c = tl.load(bias + model * bias_stride + d, d < dim, 0.0)
-    sent = _load(sender + example * (length * dim), j, d, length, dim)
+    sent = load(sender + example * (length * dim), j, d, length, dim)
     kind = tl.load(kinds + example * receivers + i, i < receivers, -1)
-    a = _load_turned(edges + example * (length * receivers), i, j, length, receivers)
+    a = load_turned(edges + example * (length * receivers), i, j, length, receivers)
     key = tl.load(seed)
     count = _count(present, kind_count, places)
     received = tl.zeros([columns, width], tl.float32)
@@ -142,13 +129,13 @@ def _backward(
     g = tl.arange(0, groups)
     i = tl.arange(0, columns)
     d = tl.arange(0, width)
-    w = _load_turned(weight + model * weight_stride, d, d, dim, dim)
-    w_back = _load(weight + model * weight_stride, d, d, dim, dim)
+    w = load_turned(weight + model * weight_stride, d, d, dim, dim)
+    w_back = load(weight + model * weight_stride, d, d, dim, dim)
     c = tl.load(bias + model * bias_stride + d, d < dim, 0.0)
     kind = tl.load(kinds + example * receivers + i, i < receivers, -1)
-    a = _load_turned(edges + example * (length * receivers), i, j, length, receivers)
-    above = _load(gradient + example * (receivers * dim), i, d, receivers, dim)
-    sent = _load(sender + example * (length * dim), j, d, length, dim)
+    a = load_turned(edges + example * (length * receivers), i, j, length, receivers)
+    above = load(gradient + example * (receivers * dim), i, d, receivers, dim)
+    sent = load(sender + example * (length * dim), j, d, length, dim)
     key = tl.load(seed)
     count = _count(present, kind_count, places)
     dw = tl.zeros([width, width], tl.float32)

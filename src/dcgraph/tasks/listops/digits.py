@@ -38,8 +38,10 @@ def as_digits(
 def _shares(node: Discrete, x: Tensor) -> tuple[Tensor, Tensor]:
     """How much of the choice and of the residual a state gets."""
     dropres, one = node.dropres, x.new_ones(1, 1)
-    if dropres is None or dropres.mode == "always":
-        return one, one if dropres else one * 0
+    if dropres is None:
+        return one, x.new_zeros(1, 1)
+    if dropres.mode == "always":
+        return one, one
     if dropres.mode == "weighted":
         return dropres.alpha * one, (1 - dropres.alpha) * one
     gate = draw_gate(x.shape, dropres.alpha, dropres.gate, None, x.device)
