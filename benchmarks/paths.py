@@ -33,7 +33,7 @@ from dcgraph.training.step import Stepper
 RELATIONS = 11
 HOPS = {"cpu": (3,), "cuda": (1, 3, 5)}
 PRECISIONS = {"cpu": ("float32",), "cuda": ("float32", "tf32", "bf16")}
-SECONDS = {"cpu": 40, "cuda": 15}  # of timed steps, for each number of hops
+SECONDS = {"cpu": 40, "cuda": 5}  # of timed steps, for each number of hops
 STEPS = 50  # in an epoch of random queries
 TAU, BETA, ALPHA = 4.0, 2.0, 0.5
 
