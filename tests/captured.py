@@ -9,8 +9,8 @@ from torch import Tensor
 import dcgraph as dc
 
 
-def losses_of_captured_steps(node: dc.Discrete, rows: int, steps: int = 60) -> list[float]:
-    """Of a node whose codebook learns to give random targets, by replays of one step."""
+def losses_of_captured_steps(node: dc.Discrete, rows: int, rate: float = 20) -> list[float]:
+    """Of a node whose codebook learns to give random targets, by 60 replays of one step."""
     u, target = (torch.randn(rows, node.dim, device="cuda") for _ in range(2))
 
     def step() -> Tensor:
@@ -27,10 +27,10 @@ def losses_of_captured_steps(node: dc.Discrete, rows: int, steps: int = 60) -> l
     with torch.cuda.graph(graph):
         loss = step()
     losses = []
-    for _ in range(steps):
+    for _ in range(60):
         graph.replay()
         with torch.no_grad():
             assert node.codebook.grad is not None
-            node.codebook.sub_(20 * node.codebook.grad)
+            node.codebook.sub_(rate * node.codebook.grad)
         losses.append(loss.item())
     return losses

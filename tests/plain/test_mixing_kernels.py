@@ -97,6 +97,21 @@ def test_fused_steps(name: str, chooses: bool) -> None:
 
 
 @pytest.mark.usefixtures("fused")
+@pytest.mark.parametrize("kept", [0, 10_000])
+@pytest.mark.parametrize("rise", [0.1, 1.0, -1.0])
+def test_rows_that_rise_or_fall_by_orders_of_magnitude(
+    rise: float, kept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weights are brought to a new base, within a block and from block to block."""
+    monkeypatch.setattr(steps, "_TILE_OF_ROW", 128)
+    monkeypatch.setitem(blockwise._KEPT, DEVICE, kept)
+    parts = [Block(0, 256, 0), Block(256, 301, 256)]
+    monkeypatch.setattr(blockwise, "blocks", lambda *_: parts)
+    slope = rise * torch.arange(301.0, device=DEVICE).expand(2, 3, -1)
+    agree(problem(noise=slope, beta=1.0), "blockwise", mixes=True, chooses=True)
+
+
+@pytest.mark.usefixtures("fused")
 @pytest.mark.parametrize("name", ["drawn noise", "a mask", "an index"])
 def test_fused_steps_with_weights_kept(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(blockwise._KEPT, DEVICE, 10_000)
@@ -113,6 +128,18 @@ def test_fused_steps_with_dropout_and_without_mixture() -> None:
 @pytest.mark.parametrize("chooses", [False, True])
 def test_streaming(name: str, chooses: bool) -> None:
     agree(case(name), "streaming", mixes=True, chooses=chooses and name != "an index")
+
+
+def test_the_stream_rounds_to_tf32_where_torch_may() -> None:
+    p = problem()
+    expected = plain.scan(p, mixes=True, chooses=False)[0]
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        found = operators.scan(p, "streaming", mixes=True, chooses=False)[0]
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert 1e-5 < relative_error(found, expected) < 1e-3
 
 
 def test_streaming_without_mixture() -> None:

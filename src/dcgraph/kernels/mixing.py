@@ -1,9 +1,9 @@
 """What happens to a block of logits between the matrix products of ``mixing.blockwise``, fused.
 
-Forward, each row is one program: it perturbs the row, parks it in its place and keeps the maximum,
-then reads it back (mostly from the L2 cache) and makes weights of it. Backward every entry stands
-for itself, and one pass over the block does it. Noise is drawn inside, as in ``dcgraph.counters``:
-a draw has four words, for columns 32 apart, so that no number has to change its thread.
+Forward, each row is one program, which goes over it once: weights 2^(x - base) need a base near the
+maximum, not the maximum itself, so that they hardly ever have to be brought to a new one. Backward
+every entry stands for itself. Noise is drawn inside, as in ``dcgraph.counters``: a draw has four
+words, for columns 32 apart, so that no number has to change its thread.
 
 Inside, a is counted in units of log 2, which the hardware takes powers and logarithms of.
 
@@ -19,10 +19,11 @@ from torch import Tensor
 
 from .gumbel import log2_exponential
 
-UNIT = 0.6931471805599453  # of State.top
+UNIT = 0.6931471805599453  # of State.top and State.base
 LOWEST = -1e30  # instead of -inf, whose difference with itself is NaN
 
 _TILE, _WARPS = 2048, 4
+_TILE_OF_ROW, _WARPS_OF_ROW = 4096, 8  # where a program has a whole row
 _QUARTER = tl.constexpr(32)
 _GROUP = tl.constexpr(128)
 _ROUNDS = tl.constexpr(7)
@@ -30,6 +31,7 @@ _LOG2_E = tl.constexpr(1.4426950408889634)
 _LN_2 = tl.constexpr(0.6931471805599453)
 _LOWEST = tl.constexpr(LOWEST)
 _NOWHERE = tl.constexpr(2**31 - 1)
+_FAR = tl.constexpr(48.0)  # above its base a row may rise to weights of 2^48; sums stay finite
 
 
 @triton.jit
@@ -111,20 +113,29 @@ def _better(x, column, best, where):
 
 
 @triton.jit
-def _park(scores, column, x, first, last):
-    tl.store(scores + (column - first), x, (column >= first) & (column < last))
+def _put(target, column, x, first, last):
+    inside = (column >= first) & (column < last)
+    tl.store(target + (column - first), x.to(target.dtype.element_ty), inside)
+
+
+@triton.jit
+def _rescale(weights, column, factor, first, last):
+    inside = (column >= first) & (column < last)
+    place = weights + (column - first)
+    scaled = tl.load(place, inside, 0.0).to(tl.float32) * factor
+    tl.store(place, scaled.to(weights.dtype.element_ty), inside)
 
 
 @triton.jit
 def _absorb(
     scores, scores_group, scores_row, weights, weights_group, weights_row,
     noise, noise_group, noise_row, mask, mask_group, mask_row,
-    tau, beta, keys, tops, totals, indices, mixture,
+    tau, beta, keys, tops, bases, totals, indices, mixture,
     rows, first, new, last, dim,
     noisy: tl.constexpr, given: tl.constexpr, masked: tl.constexpr, mixes: tl.constexpr,
     chooses: tl.constexpr, fresh: tl.constexpr, tile: tl.constexpr, width: tl.constexpr,
 ):  # fmt: skip
-    """Scores S of a block become weights exp(a - top); maximum, sum and argmax are kept."""
+    """Scores S of a block become weights 2^(x - base); maximum, sum and argmax are kept."""
     at = tl.program_id(0).to(tl.int64)
     group, row = at // rows, at % rows
     scores += group * scores_group + row * scores_row
@@ -137,6 +148,11 @@ def _absorb(
     best = tl.full([tile // 4], _LOWEST, tl.float32)
     where = tl.full([tile // 4], _NOWHERE, tl.int32)
     sums = tl.zeros([tile // 4], tl.float32)
+    old_top = tl.max(best, 0)
+    old_base = old_top
+    if not fresh:
+        old_top, old_base = tl.load(tops + at), tl.load(bases + at)
+    base = old_base
     for start in range(begin, last, tile):
         c0, x0, x1, x2, x3 = _perturbed_tile(
             scores, noise, mask, start, key, first, new, last, scale, noise_scale,
@@ -152,59 +168,63 @@ def _absorb(
         else:
             best = tl.maximum(best, tl.maximum(tl.maximum(x0, x1), tl.maximum(x2, x3)))
         if mixes:
-            _park(scores, c0, x0, first, last)
-            _park(scores, c1, x1, first, last)
-            _park(scores, c2, x2, first, last)
-            _park(scores, c3, x3, first, last)
+            high = tl.max(best, 0)
+            if high > base + _FAR:
+                factor = tl.exp2(base - high)
+                for earlier in range(begin, start, tile):  # each column in the thread that wrote it
+                    e0, _ = _first_columns(earlier, tile)
+                    _rescale(weights, e0, factor, first, last)
+                    _rescale(weights, e0 + _QUARTER, factor, first, last)
+                    _rescale(weights, e0 + 2 * _QUARTER, factor, first, last)
+                    _rescale(weights, e0 + 3 * _QUARTER, factor, first, last)
+                sums *= factor
+                base = high
+            w0, w1 = tl.exp2(x0 - base), tl.exp2(x1 - base)
+            w2, w3 = tl.exp2(x2 - base), tl.exp2(x3 - base)
+            _put(weights, c0, w0, first, last)
+            _put(weights, c1, w1, first, last)
+            _put(weights, c2, w2, first, last)
+            _put(weights, c3, w3, first, last)
+            sums += (w0 + w1) + (w2 + w3)
         else:
             new_sums = (tl.exp2(x0 - best) + tl.exp2(x1 - best)) + (
                 tl.exp2(x2 - best) + tl.exp2(x3 - best)
             )
             sums = sums * tl.exp2(before - best) + new_sums
     high = tl.max(best, 0)
-    top, factor = high, 0.0
-    if not fresh:
-        old = tl.load(tops + at)
-        top = tl.maximum(high, old)
-        factor = tl.exp2(old - top)
-    if mixes:
-        tl.debug_barrier()  # the row is read back by other threads than wrote it
-        parts = tl.zeros([tile], tl.float32)
-        for start in range(0, last - first, tile):
-            columns = start + tl.arange(0, tile)
-            inside = columns < last - first
-            part = tl.exp2(tl.load(scores + columns, inside, float("-inf")) - top)
-            tl.store(weights + columns, part.to(weights.dtype.element_ty), inside)
-            parts += part
-        total = tl.sum(parts, 0)
-    else:
-        total = tl.sum(sums * tl.exp2(best - top), 0)
+    if not mixes:  # each lane has counted from its own maximum
+        base = tl.maximum(high, old_base)
+        sums *= tl.exp2(best - base)
     if chooses:
         place = tl.min(tl.where(best == high, where, _NOWHERE), 0)
         found = tl.where(place < _NOWHERE, place, -1)
         if not fresh:
-            found = tl.where(high > old, found, tl.load(indices + at).to(tl.int32))
+            found = tl.where(high > old_top, found, tl.load(indices + at).to(tl.int32))
         tl.store(indices + at, found.to(tl.int64))
+    total = tl.sum(sums, 0)
     if not fresh:
+        factor = tl.exp2(old_base - base)
         total += tl.load(totals + at) * factor
         if mixes and factor != 1.0:
             d = tl.arange(0, width)
             so_far = tl.load(mixture + at * dim + d, d < dim, 0.0)
             tl.store(mixture + at * dim + d, so_far * factor, d < dim)
-    tl.store(tops + at, top)
+    tl.store(tops + at, tl.maximum(high, old_top))
+    tl.store(bases + at, base)
     tl.store(totals + at, total)
 
 
 @triton.jit
 def _finish(
-    tops, totals, mixture, out, lse, top_out, dim, mixes: tl.constexpr, width: tl.constexpr
+    tops, bases, totals, mixture, out, lse, top_out, dim, mixes: tl.constexpr, width: tl.constexpr
 ):
     """Log-sum-exp and maximum of a row in natural units, and its mixture divided by the sum."""
     at = tl.program_id(0).to(tl.int64)
     total = tl.load(totals + at)
     top = tl.where(total == 0, float("-inf"), tl.load(tops + at) * _LN_2)
     divisor = tl.where(total == 0, 1.0, total)
-    tl.store(lse + at, top + tl.log2(divisor) * _LN_2)
+    base = tl.where(total == 0, float("-inf"), tl.load(bases + at) * _LN_2)
+    tl.store(lse + at, base + tl.log2(divisor) * _LN_2)
     tl.store(top_out + at, tl.where(total == total, top, total))  # NaN stays visible
     if mixes:
         d = tl.arange(0, width)
@@ -295,7 +315,7 @@ def _differentiate(
 @triton.jit
 def _differentiate_kept(
     scores, scores_group, scores_row, pairs, pairs_group, pairs_row,
-    weights, weights_group, weights_row, tops, tops_stride, tau, lse, offset,
+    weights, weights_group, weights_row, bases, bases_stride, tau, lse, offset,
     rows, width,
     writes_z: tl.constexpr, tile: tl.constexpr,
 ):  # fmt: skip
@@ -306,7 +326,7 @@ def _differentiate_kept(
     weights += group * weights_group + row * weights_row
     total = tl.load(lse + at) * _LOG2_E
     total = tl.where(total == float("-inf"), 0.0, total)
-    factor = tl.exp2(tl.load(tops + at * tops_stride) - total)
+    factor = tl.exp2(tl.load(bases + at * bases_stride) - total)
     over_tau = 1.0 / tl.load(tau + at)
     column = tl.program_id(1) * tile + tl.arange(0, tile)
     inside = column < width
@@ -325,10 +345,10 @@ def _draw(out, keys, count, first, tile: tl.constexpr):
     column, draws = _first_columns(start, tile)
     e0, e1, e2, e3 = log2_noise(tl.load(keys + at), draws)
     last = first + count
-    _park(out, column, e0 * -_LN_2, first, last)
-    _park(out, column + _QUARTER, e1 * -_LN_2, first, last)
-    _park(out, column + 2 * _QUARTER, e2 * -_LN_2, first, last)
-    _park(out, column + 3 * _QUARTER, e3 * -_LN_2, first, last)
+    _put(out, column, e0 * -_LN_2, first, last)
+    _put(out, column + _QUARTER, e1 * -_LN_2, first, last)
+    _put(out, column + 2 * _QUARTER, e2 * -_LN_2, first, last)
+    _put(out, column + 3 * _QUARTER, e3 * -_LN_2, first, last)
 
 
 @triton.jit
@@ -394,7 +414,7 @@ def absorb(
     chooses: bool,
     fresh: bool,
 ) -> None:
-    """Bring a block into the state; its scores S become weights exp(a - top)."""
+    """Bring a block into the state; its scores S become weights exp(a - base)."""
     groups, rows, _, dim = p.shape
     if not groups * rows:
         return
@@ -402,11 +422,11 @@ def absorb(
         *(*strided(scores), *strided(weights), *strided(p.noise, scores)),
         *strided(as_bytes(p.mask), scores),
         *(p.tau.contiguous(), p.beta.contiguous(), p.keys.contiguous()),
-        *(state.top, state.total, state.index, state.mixture),
+        *(state.top, state.base, state.total, state.index, state.mixture),
         *(rows, part.first, part.new, part.last, dim),
         noisy=p.noisy, given=p.noise is not None, masked=p.mask is not None, mixes=mixes,
-        chooses=chooses, fresh=fresh, tile=_TILE, width=triton.next_power_of_2(dim),
-        num_warps=_WARPS,
+        chooses=chooses, fresh=fresh, tile=_TILE_OF_ROW, width=triton.next_power_of_2(dim),
+        num_warps=_WARPS_OF_ROW,
     )  # fmt: skip
 
 
@@ -417,7 +437,7 @@ def finish(state: Any, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
     out = torch.empty_like(state.mixture, dtype=dtype)
     if lse.numel():
         _finish[(lse.numel(),)](
-            *(state.top, state.total, state.mixture, out, lse, top, dim),
+            *(state.top, state.base, state.total, state.mixture, out, lse, top, dim),
             mixes=dim > 0, width=triton.next_power_of_2(max(1, dim)), num_warps=_WARPS,
         )  # fmt: skip
     return out, lse, top
@@ -467,14 +487,14 @@ def differentiate(
 
 
 def differentiate_kept(
-    p: Any, scores: Tensor, pairs: Tensor, weights: Tensor, top: Tensor, lse: Tensor,
+    p: Any, scores: Tensor, pairs: Tensor, weights: Tensor, base: Tensor, lse: Tensor,
     offset: Tensor,
 ) -> None:  # fmt: skip
-    """The same from <v, C> and the weights exp(a - top) of the forward pass."""
+    """The same from <v, C> and the weights exp(a - base) of the forward pass."""
     groups, rows = p.shape[:2]
     width = weights.shape[-1]
     _differentiate_kept[groups * rows, triton.cdiv(width, _TILE)](
-        *(*strided(scores), *strided(pairs), *strided(weights), top, top.stride(1)),
+        *(*strided(scores), *strided(pairs), *strided(weights), base, base.stride(1)),
         *(p.tau.contiguous(), lse.contiguous(), offset, rows, width),
         writes_z=pairs.shape[1] > rows, tile=_TILE, num_warps=_WARPS,
     )  # fmt: skip

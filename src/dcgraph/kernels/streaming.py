@@ -21,9 +21,6 @@ from torch import Tensor
 
 from .mixing import as_bytes, log2_noise, offsets, strided
 
-DIM = 128
-"""The widest vectors that the kernels take."""
-
 _QUARTER = tl.constexpr(32)
 _GROUP = tl.constexpr(128)
 _LOG2_E = tl.constexpr(1.4426950408889634)
@@ -35,11 +32,26 @@ _PARTS = 256  # of the codebook, at most
 
 
 @triton.jit
-def _load(source, row, rows, dim, width: tl.constexpr):
+def _rounded(x, precision: tl.constexpr):
+    """To the nearest number that TF32 has; a product of its own accord cuts the digits off."""
+    if precision == "tf32" and x.dtype == tl.float32:
+        bits = x.to(tl.int32, bitcast=True)
+        x = ((bits + 0x1000) & -0x2000).to(tl.float32, bitcast=True)
+    return x
+
+
+@triton.jit
+def _load(source, row, rows, dim, width: tl.constexpr, precision: tl.constexpr):
     """Rows [.., width] of a matrix, beyond its edges 0."""
     d = tl.arange(0, width)[None, :]
     inside = (row[:, None] < rows) & (d < dim)
-    return tl.load(source + row[:, None].to(tl.int64) * dim + d, inside, 0.0)
+    value = tl.load(source + row[:, None].to(tl.int64) * dim + d, inside, 0.0)
+    return _rounded(value, precision)
+
+
+@triton.jit
+def _add_product(a, b, to, precision: tl.constexpr):
+    return tl.dot(_rounded(a.to(b.dtype), precision), b, to, input_precision=precision)
 
 
 @triton.jit
@@ -94,7 +106,7 @@ def _forward(
     scale = (1.0 / tl.load(tau + at, row < rows, 1.0) * _LOG2_E)[:, None]
     noise_scale = tl.load(beta + at, row < rows, 0.0)[:, None] * scale * -_LN_2
     key = tl.load(keys + at, row < rows, 0)[:, None]
-    q = _load(query, row, rows, dim, width)
+    q = _load(query, row, rows, dim, width, precision)
     lane = tl.arange(0, _QUARTER)
     best = tl.full([height], _LOWEST, tl.float32)
     where = tl.full([height], _NOWHERE, tl.int32)
@@ -102,10 +114,10 @@ def _forward(
     mixture = tl.zeros([height, width], tl.float32)
     for start in range(part * each, tl.minimum((part + 1) * each, n), _GROUP):
         e0, e1, e2, e3 = _noise(key, start // 4 + lane[None, :], noisy, given)
-        c0 = _load(codebook, start + lane, n, dim, width)
-        c1 = _load(codebook, lane + (start + _QUARTER), n, dim, width)
-        c2 = _load(codebook, lane + (start + 2 * _QUARTER), n, dim, width)
-        c3 = _load(codebook, lane + (start + 3 * _QUARTER), n, dim, width)
+        c0 = _load(codebook, start + lane, n, dim, width, precision)
+        c1 = _load(codebook, lane + (start + _QUARTER), n, dim, width, precision)
+        c2 = _load(codebook, lane + (start + 2 * _QUARTER), n, dim, width, precision)
+        c3 = _load(codebook, lane + (start + 3 * _QUARTER), n, dim, width, precision)
         x0 = _perturbed(
             tl.dot(q, tl.trans(c0), input_precision=precision), e0, scale, noise_scale,
             noise, noise_row, mask, mask_row, across, rows, start + lane[None, :], n,
@@ -141,10 +153,10 @@ def _forward(
         total = total * factor + tl.sum((p0 + p1) + (p2 + p3), 1)
         if mixes:
             mixture *= factor[:, None]
-            mixture = tl.dot(p0.to(c0.dtype), c0, mixture, input_precision=precision)
-            mixture = tl.dot(p1.to(c1.dtype), c1, mixture, input_precision=precision)
-            mixture = tl.dot(p2.to(c2.dtype), c2, mixture, input_precision=precision)
-            mixture = tl.dot(p3.to(c3.dtype), c3, mixture, input_precision=precision)
+            mixture = _add_product(p0, c0, mixture, precision)
+            mixture = _add_product(p1, c1, mixture, precision)
+            mixture = _add_product(p2, c2, mixture, precision)
+            mixture = _add_product(p3, c3, mixture, precision)
     into = part * tl.num_programs(2) * rows + at
     tl.store(tops + into, best, row < rows)
     tl.store(totals + into, total, row < rows)
@@ -244,9 +256,9 @@ def _quarter_of_codebook(
         x, inner, total[None, :], shift[None, :], over_tau[None, :], column, target[None, :],
         of_target[None, :], mixes, with_target,
     )  # fmt: skip
-    d_codes = tl.dot(delta.to(q.dtype), q, d_codes, input_precision=precision)
+    d_codes = _add_product(delta, q, d_codes, precision)
     if with_z:
-        d_codes = tl.dot(z.to(v.dtype), v, d_codes, input_precision=precision)
+        d_codes = _add_product(z, v, d_codes, precision)
     return d_codes
 
 
@@ -278,8 +290,10 @@ def _backward_codebook(
     lane = tl.arange(0, _QUARTER)
     r0, r1 = lane + start, lane + (start + _QUARTER)
     r2, r3 = lane + (start + 2 * _QUARTER), lane + (start + 3 * _QUARTER)
-    c0, c1 = _load(codebook, r0, n, dim, width), _load(codebook, r1, n, dim, width)
-    c2, c3 = _load(codebook, r2, n, dim, width), _load(codebook, r3, n, dim, width)
+    c0 = _load(codebook, r0, n, dim, width, precision)
+    c1 = _load(codebook, r1, n, dim, width, precision)
+    c2 = _load(codebook, r2, n, dim, width, precision)
+    c3 = _load(codebook, r3, n, dim, width, precision)
     d0 = tl.zeros([_QUARTER, width], tl.float32)
     d1 = tl.zeros([_QUARTER, width], tl.float32)
     d2 = tl.zeros([_QUARTER, width], tl.float32)
@@ -290,10 +304,10 @@ def _backward_codebook(
             tau, beta, keys, lse, offset, of_lse, targets, group * rows + row, row < rows,
             with_target,
         )  # fmt: skip
-        q = _load(query, row, rows, dim, width)
+        q = _load(query, row, rows, dim, width, precision)
         v = q
         if mixes:
-            v = _load(gradient, row, rows, dim, width)
+            v = _load(gradient, row, rows, dim, width, precision)
         e0, e1, e2, e3 = _noise(key[None, :], (start // 4 + lane)[:, None], noisy, given)
         d0 = _quarter_of_codebook(
             c0, q, v, d0, e0, start,
@@ -335,7 +349,7 @@ def _quarter_of_query(
 ):  # fmt: skip
     """What 32 rows of the codebook add to the gradient of some queries."""
     lane = tl.arange(0, _QUARTER)
-    c = _load(codebook, lane + first, n, dim, width)
+    c = _load(codebook, lane + first, n, dim, width, precision)
     column = (lane + first)[None, :]
     score = tl.dot(q, tl.trans(c), input_precision=precision)
     x = _perturbed(
@@ -349,7 +363,7 @@ def _quarter_of_query(
         x, inner, total[:, None], shift[:, None], over_tau[:, None], column, target[:, None],
         of_target[:, None], mixes, with_target,
     )  # fmt: skip
-    return tl.dot(delta.to(c.dtype), c, d_query, input_precision=precision)
+    return _add_product(delta, c, d_query, precision)
 
 
 @triton.jit
@@ -372,10 +386,10 @@ def _backward_query(
     over_tau, scale, noise_scale, key, total, shift, target, of_target = _of_rows(
         tau, beta, keys, lse, offset, of_lse, targets, group * rows + row, row < rows, with_target
     )
-    q = _load(query, row, rows, dim, width)
+    q = _load(query, row, rows, dim, width, precision)
     v = q
     if mixes:
-        v = _load(gradient, row, rows, dim, width)
+        v = _load(gradient, row, rows, dim, width, precision)
     lane = tl.arange(0, _QUARTER)
     d_query = tl.zeros([height, width], tl.float32)
     for start in range(part * each, tl.minimum((part + 1) * each, n), _GROUP):

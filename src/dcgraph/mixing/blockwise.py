@@ -1,8 +1,8 @@
 r"""Mixing block by block of the codebook, so that memory does not grow with its rows.
 
-Forward: the products of a block are perturbed and become weights w = exp(a - top), with the largest
-a of each row so far as top; the mixture of the block is added to the sum so far, which is scaled
-down first where top grew. What is left at the end is sum_j w_j C_j / sum_j w_j.
+Forward: the products of a block are perturbed and become weights w = exp(a - base), with a base
+near the largest a of the row so far; the mixture of the block is added to the sum so far, which is
+scaled down first where the base grew. What is left at the end is sum_j w_j C_j / sum_j w_j.
 
 Backward: the products and their noise are made again, so that z = exp(a - lse) is known. With the
 gradient v of the mixture m, and l of the log-sum-exp,
@@ -61,17 +61,18 @@ class State:
     """What is known of every row after some blocks."""
 
     top: Tensor  # the largest a so far, in the unit of the steps
-    total: Tensor  # of exp(a - top)
+    base: Tensor  # what weights are counted from: near top, in the same unit
+    total: Tensor  # of the weights exp(a - base)
     index: Tensor  # where a was largest, -1 if nowhere
-    mixture: Tensor  # sum of exp(a - top) C, float32; no columns where it is not wanted
+    mixture: Tensor  # sum of exp(a - base) C, float32; no columns where it is not wanted
 
 
 @dataclass(frozen=True)
 class Kept:
-    """Weights exp(a - top) of the forward pass, block beside block, and the tops of each block."""
+    """Weights exp(a - base) of the forward pass, block beside block, and the bases of each."""
 
     weights: Tensor
-    tops: Tensor
+    bases: Tensor
 
     def of(self, parts: list[Block], number: int) -> Tensor:
         start = sum(part.width for part in parts[:number])
@@ -105,7 +106,7 @@ def keeps(p: Problem, mixes: bool, learns: bool) -> bool:
 
 
 def kept_shapes(p: Problem, mixes: bool, learns: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Of the weights and of their tops, [groups, rows, ...]; without rows where none are kept."""
+    """Of the weights and of their bases, [groups, rows, ...]; without rows where none are kept."""
     groups, rows, n, _ = p.shape
     parts = blocks(n, groups * rows, p.query.device)
     rows = rows if keeps(p, mixes, learns) else 0
@@ -131,17 +132,14 @@ def forward(
     groups, rows, n, dim = p.shape
     island, run = p.island, steps(p)
     new = p.query.new_empty
-    state = State(
-        new(groups, rows, dtype=island),
-        new(groups, rows, dtype=island),
-        new(groups, rows, dtype=torch.int64),
-        new(groups, rows, dim if mixes else 0, dtype=island),
-    )
+    top, base, total = new(3, groups, rows, dtype=island)
+    index = new(groups, rows, dtype=torch.int64)
+    state = State(top, base, total, index, new(groups, rows, dim if mixes else 0, dtype=island))
     query = p.query.to(product_dtype(p)).contiguous()
     parts = blocks(n, groups * rows, p.query.device)
     widest = max(part.width for part in parts)
-    shape, shape_of_tops = kept_shapes(p, mixes, learns)
-    kept = Kept(query.new_empty(shape), new(shape_of_tops, dtype=island))
+    shape, shape_of_bases = kept_shapes(p, mixes, learns)
+    kept = Kept(query.new_empty(shape), new(shape_of_bases, dtype=island))
     keep, in_place = keeps(p, mixes, learns), query.dtype == island or not mixes
     buffer = new(groups, rows, 0 if keep and in_place else widest, dtype=island)
     weights = buffer if keep or in_place else query.new_empty(groups, rows, widest)
@@ -154,7 +152,7 @@ def forward(
         if mixes:
             _multiply(own, codes, state.mixture, adds=number > 0)
         if keep:
-            kept.tops[..., number] = state.top
+            kept.bases[..., number] = state.base
     mixture, lse, top = run.finish(state, p.query.dtype)
     return mixture, lse, state.index, top, kept
 
@@ -195,8 +193,8 @@ def backward(
         scores, pair = buffer[..., : part.width], pairs[:, :height, : part.width]
         if has_weights:
             _multiply(both[:, rows:], codes.mT, scores[:, rows:])
-            weights, top = kept.of(parts, number), kept.tops[..., number]
-            run.differentiate_kept(p, scores, pair, weights, top, lse, offset)
+            weights, base = kept.of(parts, number), kept.bases[..., number]
+            run.differentiate_kept(p, scores, pair, weights, base, lse, offset)
         else:
             _multiply(both, codes.mT, scores)
             dials = run.differentiate(p, part, scores, pair, lse, offset, of_lse, learns_dials)

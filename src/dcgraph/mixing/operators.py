@@ -53,20 +53,20 @@ def _forward(
         from ..kernels import streaming
 
         mixture, lse, best, top = streaming.forward(p, mixes=mixes, chooses=chooses)
-        weights, tops = mixture.new_empty(0), lse.new_empty(0)
+        weights, bases = mixture.new_empty(0), lse.new_empty(0)
     else:
         mixture, lse, best, top, kept = blockwise.forward(
             p, mixes=mixes, chooses=chooses, learns=learns
         )
-        weights, tops = kept.weights, kept.tops
+        weights, bases = kept.weights, kept.bases
     if target is not None:
         lse = lse - _at_target(p, target)
     if not mixes or not (chooses or index is not None):
-        return mixture, lse, best, top, mixture.new_empty(0), weights, tops
+        return mixture, lse, best, top, mixture.new_empty(0), weights, bases
     chosen = best if index is None else index.clone()
     row = p.codes(chosen.clamp(min=0)).to(query.dtype)
     row = row.masked_fill(chosen.unsqueeze(-1) < 0, 0.0)
-    return row, lse, chosen, top, mixture, weights, tops
+    return row, lse, chosen, top, mixture, weights, bases
 
 
 def _at_target(p: Problem, target: Tensor) -> Tensor:
@@ -85,7 +85,7 @@ def _backward(
     value: Tensor,
     lse: Tensor,
     weights: Tensor,
-    tops: Tensor,
+    bases: Tensor,
     query: Tensor,
     codebook: Tensor,
     tau: Tensor,
@@ -109,7 +109,7 @@ def _backward(
         d_query, d_codebook = streaming.backward(p, value, lse, of_value, of_lse)
         d_tau, d_beta = lse.new_empty(0), lse.new_empty(0)
     else:
-        kept = blockwise.Kept(weights, tops)
+        kept = blockwise.Kept(weights, bases)
         d_query, d_codebook, d_tau, d_beta = blockwise.backward(
             p, value, lse, of_value, of_lse, kept, learns_dials
         )
@@ -153,7 +153,7 @@ def _(query: Tensor, *others: Any) -> tuple[Tensor, ...]:
 
 @_backward.register_fake
 def _(
-    of_value: Any, of_lse: Any, value: Tensor, lse: Tensor, weights: Any, tops: Any,
+    of_value: Any, of_lse: Any, value: Tensor, lse: Tensor, weights: Any, bases: Any,
     query: Tensor, codebook: Tensor, *others: Any,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     learns_dials = others[-1]
@@ -230,13 +230,13 @@ class _Scan(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        value, lse, index, top, mixture, weights, tops = output
-        ctx.mark_non_differentiable(index, top, mixture, weights, tops)
+        value, lse, index, top, mixture, weights, bases = output
+        ctx.mark_non_differentiable(index, top, mixture, weights, bases)
         ctx.set_materialize_grads(False)
         hard = inputs[-3] and (inputs[-2] or inputs[8] is not None)
         tensors = list(inputs[:_TENSORS])
         tensors[8] = index if hard else None
-        ctx.save_for_backward(mixture if hard else value, lse, weights, tops, *tensors)
+        ctx.save_for_backward(mixture if hard else value, lse, weights, bases, *tensors)
         ctx.options = inputs[_TENSORS : _TENSORS + 3]
 
     @staticmethod

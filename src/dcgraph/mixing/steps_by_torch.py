@@ -28,7 +28,10 @@ def absorb(
     chooses: bool,
     fresh: bool,
 ) -> None:
-    """Bring a block into the state; its scores S become weights exp(a - top)."""
+    """Bring a block into the state; its scores S become weights exp(a - base).
+
+    The base of a row is its maximum so far.
+    """
     if fresh:
         state.top.fill_(-math.inf)
         state.total.zero_()
@@ -44,7 +47,7 @@ def absorb(
     factor = (state.top - finite).exp_()
     a.sub_(finite.unsqueeze(-1)).exp_()
     state.total = state.total * factor + a.sum(-1)
-    state.top = top
+    state.top = state.base = top
     if mixes:
         if not fresh:
             state.mixture.mul_(factor.unsqueeze(-1))
@@ -107,13 +110,13 @@ def differentiate(
 
 
 def differentiate_kept(
-    p: Problem, scores: Tensor, pairs: Tensor, weights: Tensor, top: Tensor, lse: Tensor,
+    p: Problem, scores: Tensor, pairs: Tensor, weights: Tensor, base: Tensor, lse: Tensor,
     offset: Tensor,
 ) -> None:  # fmt: skip
-    """The same from <v, C> and the weights exp(a - top) of the forward pass."""
+    """The same from <v, C> and the weights exp(a - base) of the forward pass."""
     rows = p.query.shape[1]
     finite = lse.masked_fill(lse == -math.inf, 0.0)
-    z = weights * (top - finite).exp().unsqueeze(-1)
+    z = weights * (base - finite).exp().unsqueeze(-1)
     delta = (scores[:, rows:] + offset.unsqueeze(-1)).mul_(z).div_(p.tau.unsqueeze(-1))
     if pairs.shape[1] > rows:
         pairs[:, rows:].copy_(z)

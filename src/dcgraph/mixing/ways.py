@@ -18,21 +18,19 @@ _WHOLE = {"cpu": 1 << 18, "cuda": 1 << 20}
 """Up to so many logits the whole matrix is no burden, and nothing has to be computed twice."""
 
 STREAMING_DIM = 128
-"""Up to this width a tile of the mixture fits beside its queries into the registers of a GPU."""
-
-_FASTER_DIM = 64
-"""Up to this width the stream is faster. Wider ones are matrix products that cuBLAS does better."""
+"""Up to this width a tile of the mixture fits beside its queries into the registers of a GPU, and
+the stream is faster. Wider ones are matrix products that cuBLAS does better."""
 
 
 def best_way(p: Problem) -> Way:
     """The fastest way for this device and these sizes whose memory is bounded."""
-    groups, rows, n, dim = p.shape
+    groups, rows, n, _ = p.shape
     on_gpu = p.query.device.type == "cuda"
     if groups * rows * n <= _WHOLE["cuda" if on_gpu else "cpu"]:
         return "plain"
     if on_gpu and not kernels.available():
         _warn_without_triton()
-    return "streaming" if can_stream(p) and dim <= _FASTER_DIM else "blockwise"
+    return "streaming" if can_stream(p) else "blockwise"
 
 
 def can_stream(p: Problem) -> bool:
