@@ -108,7 +108,8 @@ def test_rows_that_rise_or_fall_by_orders_of_magnitude(
     parts = [Block(0, 256, 0), Block(256, 301, 256)]
     monkeypatch.setattr(blockwise, "blocks", lambda *_: parts)
     slope = rise * torch.arange(301.0, device=DEVICE).expand(2, 3, -1)
-    agree(problem(noise=slope, beta=1.0), "blockwise", mixes=True, chooses=True)
+    p = problem(noise=slope, beta=1.0)
+    agree(p, "blockwise", mixes=True, chooses=True, tolerance=3e-5)  # a is large, and float32
 
 
 @pytest.mark.usefixtures("fused")

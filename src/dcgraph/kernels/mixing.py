@@ -23,7 +23,7 @@ UNIT = 0.6931471805599453  # of State.top and State.base
 LOWEST = -1e30  # instead of -inf, whose difference with itself is NaN
 
 _TILE, _WARPS = 2048, 4
-_TILE_OF_ROW, _WARPS_OF_ROW = 4096, 8  # where a program has a whole row
+_TILE_OF_ROW, _WARPS_OF_ROW = 2048, 8  # where a program has a whole row
 _QUARTER = tl.constexpr(32)
 _GROUP = tl.constexpr(128)
 _ROUNDS = tl.constexpr(7)
@@ -131,7 +131,7 @@ def _absorb(
     scores, scores_group, scores_row, weights, weights_group, weights_row,
     noise, noise_group, noise_row, mask, mask_group, mask_row,
     tau, beta, keys, tops, bases, totals, indices, mixture,
-    rows, first, new, last, dim,
+    rows, first, new, last, dim, parts, number,
     noisy: tl.constexpr, given: tl.constexpr, masked: tl.constexpr, mixes: tl.constexpr,
     chooses: tl.constexpr, fresh: tl.constexpr, tile: tl.constexpr, width: tl.constexpr,
 ):  # fmt: skip
@@ -151,7 +151,7 @@ def _absorb(
     old_top = tl.max(best, 0)
     old_base = old_top
     if not fresh:
-        old_top, old_base = tl.load(tops + at), tl.load(bases + at)
+        old_top, old_base = tl.load(tops + at), tl.load(bases + at * parts + number - 1)
     base = old_base
     for start in range(begin, last, tile):
         c0, x0, x1, x2, x3 = _perturbed_tile(
@@ -210,20 +210,21 @@ def _absorb(
             so_far = tl.load(mixture + at * dim + d, d < dim, 0.0)
             tl.store(mixture + at * dim + d, so_far * factor, d < dim)
     tl.store(tops + at, tl.maximum(high, old_top))
-    tl.store(bases + at, base)
+    tl.store(bases + at * parts + number, base)
     tl.store(totals + at, total)
 
 
 @triton.jit
 def _finish(
-    tops, bases, totals, mixture, out, lse, top_out, dim, mixes: tl.constexpr, width: tl.constexpr
-):
+    tops, bases, totals, mixture, out, lse, top_out, dim, parts,
+    mixes: tl.constexpr, width: tl.constexpr,
+):  # fmt: skip
     """Log-sum-exp and maximum of a row in natural units, and its mixture divided by the sum."""
     at = tl.program_id(0).to(tl.int64)
     total = tl.load(totals + at)
     top = tl.where(total == 0, float("-inf"), tl.load(tops + at) * _LN_2)
     divisor = tl.where(total == 0, 1.0, total)
-    base = tl.where(total == 0, float("-inf"), tl.load(bases + at) * _LN_2)
+    base = tl.where(total == 0, float("-inf"), tl.load(bases + at * parts + parts - 1) * _LN_2)
     tl.store(lse + at, base + tl.log2(divisor) * _LN_2)
     tl.store(top_out + at, tl.where(total == total, top, total))  # NaN stays visible
     if mixes:
@@ -314,14 +315,12 @@ def _differentiate(
 
 @triton.jit
 def _differentiate_kept(
-    scores, scores_group, scores_row, pairs, pairs_group, pairs_row,
-    weights, weights_group, weights_row, bases, bases_stride, tau, lse, offset,
-    rows, width,
+    pairs, pairs_group, pairs_row, weights, weights_group, weights_row, bases, bases_stride,
+    tau, lse, offset, rows, width,
     writes_z: tl.constexpr, tile: tl.constexpr,
 ):  # fmt: skip
     at = tl.program_id(0).to(tl.int64)
     group, row = at // rows, at % rows
-    scores += group * scores_group + (rows + row) * scores_row
     pairs += group * pairs_group + row * pairs_row
     weights += group * weights_group + row * weights_row
     total = tl.load(lse + at) * _LOG2_E
@@ -331,7 +330,7 @@ def _differentiate_kept(
     column = tl.program_id(1) * tile + tl.arange(0, tile)
     inside = column < width
     z = tl.load(weights + column, inside, 0.0).to(tl.float32) * factor
-    slope = tl.load(scores + column, inside, 0.0) + tl.load(offset + at)
+    slope = tl.load(pairs + column, inside, 0.0).to(tl.float32) + tl.load(offset + at)
     if writes_z:
         tl.store(pairs + rows * pairs_row + column, z.to(pairs.dtype.element_ty), inside)
     tl.store(pairs + column, (z * slope * over_tau).to(pairs.dtype.element_ty), inside)
@@ -410,11 +409,11 @@ def absorb(
     scores: Tensor,
     weights: Tensor,
     state: Any,
+    number: int,
     mixes: bool,
     chooses: bool,
-    fresh: bool,
 ) -> None:
-    """Bring a block into the state; its scores S become weights exp(a - base)."""
+    """Bring block ``number`` into the state; its scores S become weights exp(a - base)."""
     groups, rows, _, dim = p.shape
     if not groups * rows:
         return
@@ -423,9 +422,9 @@ def absorb(
         *strided(as_bytes(p.mask), scores),
         *(p.tau.contiguous(), p.beta.contiguous(), p.keys.contiguous()),
         *(state.top, state.base, state.total, state.index, state.mixture),
-        *(rows, part.first, part.new, part.last, dim),
+        *(rows, part.first, part.new, part.last, dim, state.base.shape[-1], number),
         noisy=p.noisy, given=p.noise is not None, masked=p.mask is not None, mixes=mixes,
-        chooses=chooses, fresh=fresh, tile=_TILE_OF_ROW, width=triton.next_power_of_2(dim),
+        chooses=chooses, fresh=number == 0, tile=_TILE_OF_ROW, width=triton.next_power_of_2(dim),
         num_warps=_WARPS_OF_ROW,
     )  # fmt: skip
 
@@ -438,6 +437,7 @@ def finish(state: Any, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
     if lse.numel():
         _finish[(lse.numel(),)](
             *(state.top, state.base, state.total, state.mixture, out, lse, top, dim),
+            state.base.shape[-1],
             mixes=dim > 0, width=triton.next_power_of_2(max(1, dim)), num_warps=_WARPS,
         )  # fmt: skip
     return out, lse, top
@@ -487,14 +487,13 @@ def differentiate(
 
 
 def differentiate_kept(
-    p: Any, scores: Tensor, pairs: Tensor, weights: Tensor, base: Tensor, lse: Tensor,
-    offset: Tensor,
-) -> None:  # fmt: skip
-    """The same from <v, C> and the weights exp(a - base) of the forward pass."""
+    p: Any, pairs: Tensor, weights: Tensor, base: Tensor, lse: Tensor, offset: Tensor
+) -> None:
+    """The same from <v, C> in the place of delta and the weights exp(a - base) of before."""
     groups, rows = p.shape[:2]
     width = weights.shape[-1]
     _differentiate_kept[groups * rows, triton.cdiv(width, _TILE)](
-        *(*strided(scores), *strided(pairs), *strided(weights), base, base.stride(1)),
+        *(*strided(pairs), *strided(weights), base, base.stride(1)),
         *(p.tau.contiguous(), lse.contiguous(), offset, rows, width),
         writes_z=pairs.shape[1] > rows, tile=_TILE, num_warps=_WARPS,
     )  # fmt: skip

@@ -12,8 +12,8 @@ gradient v of the mixture m, and l of the log-sum-exp,
     dq = \sum_j \delta_j C_j, \qquad dC_j = \sum_{rows} (\delta_j q + z_j v) .
 
 The queries and v stand side by side, and so do delta and z: a block needs three matrix products.
-Where all weights of the forward pass together are few, they are kept, and a block needs no more
-than <v, C>, delta and the gradients.
+Where all weights of the forward pass together are few, they are kept, and of the first product a
+block needs <v, C> alone.
 
 What happens to a block between the products is ``steps``: in torch, or one kernel.
 """
@@ -31,7 +31,7 @@ from ..counters import GROUP, draw_kept
 from . import steps_by_torch
 from .problem import Problem
 
-_ENTRIES = {"cpu": 1 << 20, "cuda": 1 << 24}
+_ENTRIES = {"cpu": 1 << 20, "cuda": 1 << 25}
 """Of a block of logits: on a CPU what its cache holds, on a GPU what keeps it busy."""
 
 _KEPT = {"cpu": 1 << 25, "cuda": 1 << 26}
@@ -61,7 +61,7 @@ class State:
     """What is known of every row after some blocks."""
 
     top: Tensor  # the largest a so far, in the unit of the steps
-    base: Tensor  # what weights are counted from: near top, in the same unit
+    base: Tensor  # what the weights of each block are counted from: near top, in the same unit
     total: Tensor  # of the weights exp(a - base)
     index: Tensor  # where a was largest, -1 if nowhere
     mixture: Tensor  # sum of exp(a - base) C, float32; no columns where it is not wanted
@@ -132,15 +132,20 @@ def forward(
     groups, rows, n, dim = p.shape
     island, run = p.island, steps(p)
     new = p.query.new_empty
-    top, base, total = new(3, groups, rows, dtype=island)
-    index = new(groups, rows, dtype=torch.int64)
-    state = State(top, base, total, index, new(groups, rows, dim if mixes else 0, dtype=island))
     query = p.query.to(product_dtype(p)).contiguous()
     parts = blocks(n, groups * rows, p.query.device)
     widest = max(part.width for part in parts)
     shape, shape_of_bases = kept_shapes(p, mixes, learns)
-    kept = Kept(query.new_empty(shape), new(shape_of_bases, dtype=island))
+    state = State(
+        new(groups, rows, dtype=island),
+        new(groups, rows, len(parts), dtype=island),
+        new(groups, rows, dtype=island),
+        new(groups, rows, dtype=torch.int64),
+        new(groups, rows, dim if mixes else 0, dtype=island),
+    )
     keep, in_place = keeps(p, mixes, learns), query.dtype == island or not mixes
+    bases = state.base if keep else new(shape_of_bases, dtype=island)
+    kept = Kept(query.new_empty(shape), bases)
     buffer = new(groups, rows, 0 if keep and in_place else widest, dtype=island)
     weights = buffer if keep or in_place else query.new_empty(groups, rows, widest)
     for number, part in enumerate(parts):
@@ -148,11 +153,9 @@ def forward(
         own = kept.of(parts, number) if keep else weights[..., : part.width]
         scores = own if keep and in_place else buffer[..., : part.width]
         _multiply(query, codes.mT, scores)
-        run.absorb(p, part, scores, own, state, mixes, chooses, fresh=number == 0)
+        run.absorb(p, part, scores, own, state, number, mixes, chooses)
         if mixes:
             _multiply(own, codes, state.mixture, adds=number > 0)
-        if keep:
-            kept.bases[..., number] = state.base
     mixture, lse, top = run.finish(state, p.query.dtype)
     return mixture, lse, state.index, top, kept
 
@@ -177,24 +180,28 @@ def backward(
     # Side by side: queries over v here, and in a block S over <v, C>, then delta over z.
     both = p.query if of_mixture is None else torch.cat([p.query, of_mixture], 1)
     both = both.to(dtype).contiguous()
-    parts = blocks(n, groups * rows, p.query.device)
-    widest = max(part.width for part in parts)
-    buffer = both.new_empty(groups, both.shape[1], widest, dtype=island)
-    pairs = buffer if dtype == island else torch.empty_like(buffer, dtype=dtype)
     # Of a row that was chosen, not mixed, z is of no use beyond delta.
     height = rows if p.index is not None else both.shape[1]
-    d_query = both.new_empty(groups, rows, dim, dtype=island)
-    d_codebook = torch.empty_like(p.codebook, memory_format=torch.contiguous_format)
+    beside_pairs = both[:, :height]
+    if dtype == torch.float32 and both.is_cuda:  # cuBLAS reduces columns faster than rows in TF32
+        beside_pairs = beside_pairs.mT.contiguous().mT
     has_weights = kept.weights.numel() > 0 and of_mixture is not None
     has_weights = has_weights and of_lse is None and not learns_dials
+    parts = blocks(n, groups * rows, p.query.device)
+    widest = max(part.width for part in parts)
+    in_place = has_weights or dtype == island
+    pairs = both.new_empty(groups, height if has_weights else both.shape[1], widest)
+    buffer = pairs if in_place else torch.empty_like(pairs, dtype=island)
+    d_query = both.new_empty(groups, rows, dim, dtype=island)
+    d_codebook = torch.empty_like(p.codebook, memory_format=torch.contiguous_format)
     d_tau, d_beta = (p.tau.new_zeros((groups, rows) if learns_dials else 0) for _ in range(2))
     for number, part in enumerate(parts):
         codes, factors = _codes(p, part)
         scores, pair = buffer[..., : part.width], pairs[:, :height, : part.width]
         if has_weights:
-            _multiply(both[:, rows:], codes.mT, scores[:, rows:])
+            _multiply(both[:, rows:], codes.mT, pair[:, :rows])
             weights, base = kept.of(parts, number), kept.bases[..., number]
-            run.differentiate_kept(p, scores, pair, weights, base, lse, offset)
+            run.differentiate_kept(p, pair, weights, base, lse, offset)
         else:
             _multiply(both, codes.mT, scores)
             dials = run.differentiate(p, part, scores, pair, lse, offset, of_lse, learns_dials)
@@ -204,10 +211,10 @@ def backward(
         _multiply(pair[:, :rows], codes, d_query, adds=number > 0)
         target = part.of(d_codebook)
         if factors is None and target.dtype in (dtype, torch.float32):
-            _multiply(pair.mT, both[:, :height], target)
+            _multiply(pair.mT, beside_pairs, target)
         else:
             product = both.new_empty(target.shape, dtype=island)
-            _multiply(pair.mT, both[:, :height], product)
+            _multiply(pair.mT, beside_pairs, product)
             target.copy_(product if factors is None else product.mul_(factors))
     return d_query.to(p.query.dtype), d_codebook, d_tau, d_beta
 

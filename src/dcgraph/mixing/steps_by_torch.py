@@ -24,15 +24,15 @@ def absorb(
     scores: Tensor,
     weights: Tensor,
     state: State,
+    number: int,
     mixes: bool,
     chooses: bool,
-    fresh: bool,
 ) -> None:
-    """Bring a block into the state; its scores S become weights exp(a - base).
+    """Bring block ``number`` into the state; its scores S become weights exp(a - base).
 
     The base of a row is its maximum so far.
     """
-    if fresh:
+    if number == 0:
         state.top.fill_(-math.inf)
         state.total.zero_()
         state.index.fill_(-1)
@@ -47,9 +47,9 @@ def absorb(
     factor = (state.top - finite).exp_()
     a.sub_(finite.unsqueeze(-1)).exp_()
     state.total = state.total * factor + a.sum(-1)
-    state.top = state.base = top
+    state.top = state.base[..., number] = top
     if mixes:
-        if not fresh:
+        if number > 0:
             state.mixture.mul_(factor.unsqueeze(-1))
         weights.copy_(a)
 
@@ -110,14 +110,13 @@ def differentiate(
 
 
 def differentiate_kept(
-    p: Problem, scores: Tensor, pairs: Tensor, weights: Tensor, base: Tensor, lse: Tensor,
-    offset: Tensor,
-) -> None:  # fmt: skip
-    """The same from <v, C> and the weights exp(a - base) of the forward pass."""
+    p: Problem, pairs: Tensor, weights: Tensor, base: Tensor, lse: Tensor, offset: Tensor
+) -> None:
+    """The same from <v, C> in the place of delta and the weights exp(a - base) of before."""
     rows = p.query.shape[1]
     finite = lse.masked_fill(lse == -math.inf, 0.0)
     z = weights * (base - finite).exp().unsqueeze(-1)
-    delta = (scores[:, rows:] + offset.unsqueeze(-1)).mul_(z).div_(p.tau.unsqueeze(-1))
+    delta = (pairs[:, :rows] + offset.unsqueeze(-1)).mul_(z).div_(p.tau.unsqueeze(-1))
     if pairs.shape[1] > rows:
         pairs[:, rows:].copy_(z)
     pairs[:, :rows].copy_(delta)
