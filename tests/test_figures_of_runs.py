@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import statistics
 import struct
 from dataclasses import asdict
 from pathlib import Path
@@ -13,18 +14,14 @@ import pytest
 
 from dcgraph import cli, figures
 from dcgraph.figures import annealing, category, gradients
+from dcgraph.figures.runs import records_of
 from dcgraph.tasks.addition.tables import ANNEALING, annealing_row
 from dcgraph.tasks.listops.tables import ABLATION
 from dcgraph.training.records import write_record
 from dcgraph.training.tables import as_json, jobs
 
 RESULTS = Path(__file__).parents[1] / "results"
-STILL_TO_RUN = ("gradients",)
-NAMES = [
-    name
-    for name, recipe in figures.FIGURES.items()
-    if recipe.from_records and name not in STILL_TO_RUN
-]
+NAMES = [name for name, recipe in figures.FIGURES.items() if recipe.from_records]
 
 
 @pytest.fixture(scope="module")
@@ -96,12 +93,34 @@ def test_gradients_of_all_rounds_come_from_the_probe(tmp_path: Path) -> None:
     picture, data = figures.make("gradients", tmp_path / "out", results=tmp_path)
     numbers = json.loads(data.read_text())
     assert picture.stat().st_size > 10_000
+    assert numbers["closed"] == 50  # epochs of ten moves of 0.002
     assert [group["name"] for group in numbers["groups"]] == list(gradients._ROWS)
     for row, group in enumerate(numbers["groups"]):
         for seed, run in enumerate(group["runs"]):
             assert (run["seed"], run["epochs"]) == (seed, [50.0, 100.0])
             places = [[f"{row + 1}{seed}{look}{k}" for k in range(5)] for look in (1, 2)]
             assert [[f"{v:.0f}" for v in look] for look in run["gradients"]] == places
+
+
+def test_the_gradients_are_as_the_picture_is_explained() -> None:
+    """How much of the gradient after round 4 is at the embedding, at the first look and the last."""
+    shares = {
+        group["name"]: [
+            [run["gradients"][when][0] / run["gradients"][when][-1] for run in group["runs"]]
+            for when in (0, -1)
+        ]
+        for group in gradients.compute(RESULTS)["groups"]
+    }
+    first, last = shares["without both"]
+    assert max(first) < 0.03 and statistics.median(first) < 0.015 and max(last) < 0.15
+    for name in ("with both", "without TempMatch"):
+        assert min(shares[name][0]) > 3
+    first, last = shares["without DropRes"]
+    assert 0.7 < min(first) and max(first) < 1.6
+    behind = {k for k, share in enumerate(last) if share < 0.5}
+    edges = [record["readout"]["test edge/sample"] for record in
+                records_of(ABLATION, "without DropRes (alpha = 1)", RESULTS)]  # fmt: skip
+    assert behind == {k for k, edge in enumerate(edges) if edge < 0.25} == {0, 3, 7}
 
 
 def _readings(row: int, seed: int, look: int) -> list[dict[str, Any]]:

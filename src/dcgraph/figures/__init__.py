@@ -144,8 +144,9 @@ FIGURES: dict[str, Recipe] = {
         gradients.draw,
         plan="Drawing what the probe read of 32 runs of ListOps; about 2 seconds.",
         look=(
-            "without both methods hardly a hundredth of the gradient is left at the embedding, "
-            "farthest from the loss (a), and it stays small (c); with DropRes it is spread evenly."
+            "without both methods a hundredth of the gradient is left at the embedding, farthest "
+            "from the loss (a), and it stays small (c); with either there is as much as near the "
+            "loss, with DropRes more; at the end (b) no residual is left, and runs differ."
         ),
         from_records=True,
     ),
