@@ -11,22 +11,27 @@ import sys
 from pathlib import Path
 
 from dcgraph.tasks import get_table
-from dcgraph.training.tables import as_text
+from dcgraph.training.tables import as_text, part
 
 ROOT = Path(__file__).parents[1]
 
 
 def rendered(page: str) -> str:
-    """A page with every table between its marks as the records have it."""
+    """A page with every table between its marks as the records have it.
+
+    ``<!-- table NAME: sample -->`` has the columns whose names end in "sample".
+    """
 
     def table(mark: re.Match[str]) -> str:
-        text = as_text(get_table(mark[1]), ROOT / "results")
-        return f"<!-- table {mark[1]} -->\n{text}\n<!-- end -->"
+        whole, ending = get_table(mark["name"]), mark["ending"]
+        text = as_text(part(whole, ending) if ending else whole, ROOT / "results")
+        return f"{mark['mark']}\n{text}\n<!-- end -->"
 
     def benchmark(mark: re.Match[str]) -> str:
         return f"<!-- benchmark {mark[1]} -->\n{benchmark_table(mark[1])}\n<!-- end -->"
 
-    page = re.sub(r"<!-- table (\S+) -->\n.*?<!-- end -->", table, page, flags=re.DOTALL)
+    opening = r"(?P<mark><!-- table (?P<name>[\w-]+)(: (?P<ending>\w+))? -->)"
+    page = re.sub(rf"{opening}\n.*?<!-- end -->", table, page, flags=re.DOTALL)
     return re.sub(r"<!-- benchmark (\S+) -->\n.*?<!-- end -->", benchmark, page, flags=re.DOTALL)
 
 

@@ -199,3 +199,14 @@ def test_it_is_the_same_on_a_gpu() -> None:
     there = Decoder(model.cuda())(table["tokens"].long().cuda(), table["length"].cuda())
     assert (here.parents != there.parents.cpu()).float().mean() < 1e-3
     assert (here.values != there.values.cpu()).float().mean() < 1e-2
+
+
+def test_the_root_of_the_papers_model_sends_anywhere_and_by_argmax_to_itself() -> None:
+    """Which is why its answers are worse by argmax, see docs/listops.md."""
+    model = random_model(RANDOM)
+    (table,) = tables_of([parse("[MAX 2 9 [MIN 4 7 ] 0 ]")] * 500)
+    tokens, lengths = table["tokens"].long(), table["length"]
+    set_decode(model, "argmax")
+    assert (Decoder(model)(tokens, lengths).parents[:, 0] == 0).all()
+    set_decode(model, "sample")
+    assert len(Decoder(model)(tokens, lengths).parents[:, 0].unique()) == lengths[0]

@@ -58,6 +58,31 @@ class Cell:
     paper: Published | None
 
 
+def part(table: Table, ending: str) -> Table:
+    """The columns "NAME, ENDING" alone, as NAME: a table with few enough columns for a page."""
+    tail = f", {ending}"
+    return replace(
+        table,
+        title=f"{table.title} By {ending}.",
+        columns=tuple(
+            replace(column, name=column.name.removesuffix(tail))
+            for column in table.columns
+            if column.name.endswith(tail)
+        ),
+        rows=tuple(
+            replace(
+                row,
+                paper={
+                    name.removesuffix(tail): published
+                    for name, published in row.paper.items()
+                    if name.endswith(tail)
+                },
+            )
+            for row in table.rows
+        ),
+    )
+
+
 def jobs(table: Table, results: Path) -> dict[str, list[Job]]:
     """Every replica that the table needs, by row. Tables with a row in common share its records."""
     return {

@@ -32,10 +32,10 @@ def _read_out(name: str) -> Callable[[Record], float | None]:
     return value
 
 
-COLUMNS = (
-    *(Column(f"{n}, sample", _read_out(f"{m}/sample")) for n, m in _MEASURED.items()),
-    *(Column(f"{n}, argmax", _read_out(f"{m}/argmax")) for n, m in _MEASURED.items()),
-    *(Column(f"{n}, argmax", _read_out(f"{m}/argmax")) for n, m in _MORE.items()),
+COLUMNS = tuple(
+    Column(f"{name}, {decode}", _read_out(f"{measured}/{decode}"))
+    for decode in ("sample", "argmax")
+    for name, measured in (_MEASURED | _MORE).items()
 )
 
 
