@@ -8,6 +8,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from .. import kernels
+
 _BETA1, _BETA2, _EPSILON = 0.9, 0.999, 1e-8
 
 
@@ -32,10 +34,15 @@ def adam_(
 ) -> None:
     """One step of Adam (Kingma and Ba, 2015), in place; ``step`` counts from 1 and is a tensor.
 
-    torch's own takes one learning rate for a whole tensor.
+    A row whose learning rate is 0 keeps its weights, whatever its gradient. torch's own takes one
+    learning rate for a whole tensor.
     """
-    if weights.is_cpu and not torch.compiler.is_compiling():
+    if torch.compiler.is_compiling():
+        _all_rows(weights, gradient, moments, lr, step)
+    elif weights.is_cpu:
         _row_by_row(weights, gradient, moments, lr, step)
+    elif kernels.available():
+        _in_one_kernel(weights, gradient, moments, lr, step)
     else:
         _all_rows(weights, gradient, moments, lr, step)
 
@@ -47,6 +54,8 @@ def _row_by_row(
     steps = [step.to(weights.dtype)]
     rows = zip(weights, gradient, moments.first, moments.second, lr, strict=True)
     for row, own_gradient, first, second, own_lr in rows:
+        if own_lr == 0:
+            continue
         torch._fused_adam_(
             [row],
             [own_gradient],
@@ -64,16 +73,30 @@ def _row_by_row(
         )
 
 
+def _in_one_kernel(
+    weights: Tensor, gradient: Tensor, moments: Moments, lr: Tensor, step: Tensor
+) -> None:
+    from ..kernels.adam import adam_ as kernel
+
+    shares = 1 - _BETA1, 1 - _BETA2
+    kernel(weights, gradient, moments.first, moments.second, *_corrected(lr, step), shares)
+
+
 def _all_rows(
     weights: Tensor, gradient: Tensor, moments: Moments, lr: Tensor, step: Tensor
 ) -> None:
-    r"""With few passes over memory: both bias corrections are folded into the learning rate,
-    :math:`\eta \sqrt{1 - \beta_2^t} / (1 - \beta_1^t)`, and epsilon.
-    """
-    t = step.to(weights.dtype)
-    correction = (1 - _BETA2**t).sqrt()
+    size, smallest = _corrected(lr, step)
+    gradient = torch.where(lr.unsqueeze(-1) == 0, 0.0, gradient)
     moments.first.lerp_(gradient, 1 - _BETA1)
     moments.second.mul_(_BETA2).addcmul_(gradient, gradient, value=1 - _BETA2)
-    size = (lr * correction / (1 - _BETA1**t)).unsqueeze(-1)
-    root = moments.second.sqrt().add_(_EPSILON * correction)
-    weights.sub_(moments.first.div(root).mul_(size))
+    root = moments.second.sqrt().add_(smallest)
+    weights.sub_(moments.first.div(root).mul_(size.unsqueeze(-1)))
+
+
+def _corrected(lr: Tensor, step: Tensor) -> tuple[Tensor, Tensor]:
+    r"""The learning rate and epsilon, with both bias corrections folded into them:
+    :math:`\eta \sqrt{1 - \beta_2^t} / (1 - \beta_1^t)` and :math:`\epsilon \sqrt{1 - \beta_2^t}`.
+    """
+    t = step.to(lr.dtype)
+    correction = (1 - _BETA2**t).sqrt()
+    return lr * correction / (1 - _BETA1**t), _EPSILON * correction

@@ -205,12 +205,10 @@ class Stepper:
         return losses
 
     def _update(self, loss: Tensor, gradient: Tensor) -> None:
-        # A replica with NaN or infinity stops here: its gradient becomes 0, its learning rate too.
+        # A replica with NaN or infinity stops here: its learning rate becomes 0.
         finite = loss.isfinite() & gradient.sum(-1).isfinite()
         self.stopped_at.copy_(torch.where(self.alive & ~finite, self._step, self.stopped_at))
         self.alive.logical_and_(finite)
-        if not gradient.is_cpu or not bool(self.alive.all()):  # a pass over memory, seldom needed
-            gradient = torch.where(self.alive.unsqueeze(-1), gradient, 0.0)
         self.loss_sum.add_(torch.where(self.alive, loss, 0.0))
         remaining = (self._steps - self._step) / (self._steps - self._flat_steps).clamp(min=1)
         lr = self._lr * remaining.clamp(max=1) * self.alive

@@ -1,0 +1,54 @@
+"""A step of Adam in one pass over memory.
+
+The twin of the kernel is ``training.adam._all_rows``.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+_TILE = 1024
+
+
+@triton.jit
+def _adam(
+    weights, gradient, first, second, size, smallest, count, share1, share2, tile: tl.constexpr
+):
+    """m and v move towards g and g^2; w -= size m / (sqrt(v) + smallest)."""
+    row = tl.program_id(0).to(tl.int64)
+    own_size = tl.load(size + row)
+    if own_size != 0:  # else the row stands still, whatever its gradient
+        column = tl.program_id(1) * tile + tl.arange(0, tile)
+        at, inside = row * count + column, column < count
+        g = tl.load(gradient + at, inside, 0.0)
+        m = tl.load(first + at, inside, 0.0)
+        v = tl.load(second + at, inside, 0.0)
+        m += (g - m) * share1
+        v += (g * g - v) * share2
+        w = tl.load(weights + at, inside, 0.0)
+        w -= own_size * m / (tl.sqrt(v) + tl.load(smallest))
+        tl.store(first + at, m, inside)
+        tl.store(second + at, v, inside)
+        tl.store(weights + at, w, inside)
+
+
+def adam_(
+    weights: Tensor,
+    gradient: Tensor,
+    first: Tensor,
+    second: Tensor,
+    size: Tensor,
+    smallest: Tensor,
+    shares: tuple[float, float],
+) -> None:
+    """In place, for rows [replicas, parameters] that each have their own size of a step.
+
+    ``shares`` are what a gradient and its square have in their means: 1 - beta1 and 1 - beta2.
+    """
+    rows, count = weights.shape
+    with torch.cuda.device_of(weights):
+        _adam[rows, triton.cdiv(count, _TILE)](
+            *(weights, gradient.contiguous(), first, second, size, smallest, count, *shares),
+            tile=_TILE,
+        )
