@@ -25,7 +25,9 @@ TEXTS = ("[MAX 2 9 [MIN 4 7 ] 0 ]", "[MED 3 1 ]", "[MIN [MAX 1 2 ] [MED 8 [MAX 0
 VARIANTS = {
     "paper": PAPER,
     "counters": replace(PAPER, encoder="counters", earlier=True, parents="operators"),
-    "whole": replace(PAPER, encoder="whole", earlier=True, gate="vector", restart=True),
+    "ternary": replace(
+        PAPER, encoder="ternary", earlier=True, senders="values", gate="vector", restart=True
+    ),
     "given": replace(PAPER, edges="given"),
     "pairs": replace(PAPER, masks="pair"),
     "always": replace(PAPER, residual="always"),
@@ -37,7 +39,7 @@ VARIANTS = {
     "spanning tree": replace(PAPER, model="states", prior="spanning_tree"),
     "tree of digits": replace(PAPER, prior="arborescence"),
 }
-OURS = ("paper", "counters", "whole", "given", "pairs", "always", "weighted")
+OURS = ("paper", "counters", "ternary", "given", "pairs", "always", "weighted")
 
 
 def batch_of(texts: tuple[str, ...]) -> Batch:
@@ -88,7 +90,7 @@ def test_messages_to_the_root_alone_are_those_to_all() -> None:
     torch.testing.assert_close(layers(rows[tokens][:, :1], x, each.to_root()), to_all[:, :1])
 
 
-@pytest.mark.parametrize("name", ["paper", "whole", "states"])
+@pytest.mark.parametrize("name", ["paper", "ternary", "states"])
 def test_the_answer_is_the_value_of_the_root(name: str) -> None:
     torch.manual_seed(0)
     model = ListOps().model(replace(VARIANTS[name], edges="given")).eval()
@@ -202,7 +204,7 @@ def test_hard_edges_of_the_baselines_are_trees() -> None:
     assert torch.equal(undirected.sum((1, 2)), 2.0 * (batch["length"] - 1))
 
 
-@pytest.mark.parametrize("name", ["paper", "counters", "whole"])
+@pytest.mark.parametrize("name", ["paper", "counters", "ternary"])
 @pytest.mark.parametrize("training", [True, False])
 def test_every_token_has_one_parent_among_those_allowed(name: str, training: bool) -> None:
     model = tree_model(name).train(training)
@@ -214,6 +216,8 @@ def test_every_token_has_one_parent_among_those_allowed(name: str, training: boo
     if model.edges.earlier:
         sends = sends & (place > 0)
         assert edges.triu().eq(0).all(), "a parent stands before its child"
+    if model.edges.senders == "values":
+        sends = sends & (tokens != CLOSE)
     torch.testing.assert_close(edges.sum(-1), sends.float())
     if name == "counters":
         operator = torch.isin(tokens, torch.tensor(list(OPERATORS)))
@@ -275,6 +279,15 @@ def test_nearest_is_the_first_match_going_back() -> None:
             refused = refused * (1 - accept[:, i, j])
 
 
+def test_the_root_takes_what_all_others_refuse() -> None:
+    torch.manual_seed(0)
+    match = torch.randn(2, 6, 6, dtype=torch.float64)
+    free, rooted = nearest(match).exp(), nearest(match, rooted=True).exp()
+    torch.testing.assert_close(rooted[..., 1:], free[..., 1:])
+    for i in range(1, 6):
+        torch.testing.assert_close(rooted[:, i, :i].sum(-1), torch.ones(2, dtype=torch.float64))
+
+
 def counting_parser(counters: Counters) -> Counters:
     """The bracket depth as a counter, set by hand."""
     with torch.no_grad():
@@ -296,25 +309,26 @@ def deep_expressions() -> list[Expression]:
 def test_counters_can_parse_at_any_depth() -> None:
     table = tensors_of(deep_expressions())
     tokens, parents = table["tokens"].long(), table["parents"].long()
-    scores = counting_parser(Counters(2))(tokens)
-    earlier = torch.ones_like(scores[0], dtype=torch.bool).tril(-1)
-    guessed = scores.masked_fill(~earlier, -torch.inf).argmax(-1)
-    assert torch.equal(guessed[parents >= 0], parents[parents >= 0])
+    for ternary in (False, True):
+        scores = counting_parser(Counters(2, ternary=ternary)).eval()(tokens)
+        earlier = torch.ones_like(scores[0], dtype=torch.bool).tril(-1)
+        guessed = scores.masked_fill(~earlier, -torch.inf).argmax(-1)
+        assert torch.equal(guessed[parents >= 0], parents[parents >= 0])
 
 
-def test_whole_counters_move_by_whole_numbers_when_hard() -> None:
-    encoder = Counters(1, whole=True)
+def test_ternary_counters_come_back_to_where_they_were() -> None:
+    encoder = Counters(2, ternary=True)
     with torch.no_grad():
-        encoder.moves[:3, 0] = torch.tensor([0.8, -1.3, 0.4])
-    assert encoder.eval().table()[:3, 0].tolist() == [1.0, -1.0, 0.0]
-    # In training by and by: not at all at first, half at alpha = 3/4, and wholly at 1.
-    expected = {0.4: [0.8, -1.3, 0.4], 0.75: [0.9, -1.15, 0.2], 1.0: [1.0, -1.0, 0.0]}
-    for alpha, moves in expected.items():
-        dc.Dials(tau=1.0, beta=0.0, alpha=alpha).attach(encoder.train())
-        table = encoder.table()
-        assert table[:3, 0].tolist() == pytest.approx(moves)
-        (gradient,) = torch.autograd.grad(table.sum(), encoder.moves)
-        assert gradient.eq(1).all()
+        encoder.moves.fill_(0.1)
+        encoder.moves[:4, 0] = torch.tensor([-1.2, 0.9, 1.0, 0.9])
+        encoder.moves[:4, 1] = 0.0
+    moves = encoder.eval().table()
+    assert moves[:4, 0].tolist() == pytest.approx([-1.0, 1.0, 1.0, 1.0])
+    assert (moves[4:, 0] == 0).all() and moves[4:, 1].tolist() == pytest.approx([0.1] * 10)
+    assert encoder.train().table() is encoder.moves
+    with torch.no_grad():
+        encoder.moves.zero_()
+    assert (encoder.eval().table() == 0).all()
 
 
 def test_a_value_that_restarts_comes_from_the_children_alone() -> None:
@@ -410,8 +424,10 @@ def test_settings_that_make_no_sense_are_refused() -> None:
         ListOpsSettings(dropout=1.0)
     with pytest.raises(ValueError, match="add --earlier"):
         ListOpsSettings(parents="operators")
+    with pytest.raises(ValueError, match="add --earlier"):
+        ListOpsSettings(senders="values")
     with pytest.raises(ValueError, match="looks back alone"):
-        ListOpsSettings(encoder="whole")
+        ListOpsSettings(encoder="ternary")
     with pytest.raises(ValueError, match="has no direction"):
         ListOpsSettings(prior="spanning_tree")
     with pytest.raises(ValueError, match="no rule for parents"):

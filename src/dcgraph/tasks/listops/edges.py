@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from ...checks import check_choice
 from ...nodes import Categorical
 from ...structures import TreeEdges
-from .expressions import OPERATORS, TOKENS
+from .expressions import CLOSE, OPERATORS, TOKENS
 
 Parents = Literal["tokens", "operators"]
+Senders = Literal["tokens", "values"]
 Structure = Literal["one_parent", "arborescence", "spanning_tree"]
 
 
@@ -28,6 +29,8 @@ class Edges(nn.Module):
         parents: who can be a parent: all "tokens", or "operators" alone.
         earlier: whether a parent must stand before its child, and the root sends nothing. If not,
             as in the paper's code, a token may be its own parent, and the root's is random.
+        senders: who sends to its parent: all "tokens"; or those with "values", which closing
+            brackets are not. Needs ``earlier``.
         structure: "one_parent" lets each token choose by itself, as the paper; the others choose a
             whole tree, rooted in the first token, or without direction, in which case the edges
             are symmetric.
@@ -42,12 +45,15 @@ class Edges(nn.Module):
         *,
         parents: Parents = "tokens",
         earlier: bool = False,
+        senders: Senders = "tokens",
         structure: Structure = "one_parent",
     ) -> None:
         super().__init__()
         check_choice("parents", parents, get_args(Parents))
+        check_choice("senders", senders, get_args(Senders))
         check_choice("structure", structure, get_args(Structure))
         self.encode, self.earlier, self.structure = encode, earlier, structure
+        self.senders = senders
         self.choice: Categorical | None = None
         if encode is not None:
             self.choice = Categorical() if structure == "one_parent" else TreeEdges(structure)
@@ -82,6 +88,8 @@ class Edges(nn.Module):
         may_be_parent = self.kinds(tokens).unsqueeze(1) >= 0
         mask = may_be_parent & (place < place.unsqueeze(-1))
         sends = used & (place > 0)
+        if self.senders == "values":
+            sends = sends & (tokens != CLOSE)
         # A row that sends nothing may choose anything: an empty choice would be an error.
         chosen: Tensor = self.choice(scores, mask=mask | ~sends.unsqueeze(-1))
         return chosen * sends.unsqueeze(-1)

@@ -7,7 +7,6 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from ...dialled import Dialled
 from ...functional import one_hot
 from .expressions import TOKENS
 from .recurrent import TokenLSTM
@@ -47,14 +46,16 @@ class Counters(nn.Module):
 
     Args:
         counters: how many.
-        whole: whether a token moves a counter by a whole number, see :class:`Rounding`. Such
-            counters do not drift, however long the input.
+        ternary: whether the first token is accepted by all that refuse every other one, so that
+            the p_ij of a token add up to 1; and whether in eval mode every token moves a counter
+            by -g, 0 or g, see :func:`ternary`. Without the first all matches may become improbable
+            and compete as scores do; then the nearest one need not win.
         spread: of the initial moves.
     """
 
-    def __init__(self, counters: int = 4, *, whole: bool = False, spread: float = 0.3) -> None:
+    def __init__(self, counters: int = 4, *, ternary: bool = False, spread: float = 0.3) -> None:
         super().__init__()
-        self.rounding = Rounding() if whole else None
+        self.ternary = ternary
         self.moves = nn.Parameter(spread * torch.randn(len(TOKENS), counters))
         self.distance = nn.Parameter(torch.zeros(counters))
         self.sharpness = nn.Parameter(torch.zeros(counters))
@@ -66,32 +67,35 @@ class Counters(nn.Module):
         before = moves.cumsum(1) - moves
         apart = before.unsqueeze(2) - before.unsqueeze(1) - self.distance
         match = token @ self.bias @ token.mT - apart.square() @ F.softplus(self.sharpness)
-        return nearest(match)
+        return nearest(match, rooted=self.ternary)
 
     def table(self) -> Float[Tensor, "tokens counters"]:
         """By how much each token moves each counter."""
-        if self.rounding is None:
-            return self.moves
-        moves: Tensor = self.rounding(self.moves)
-        return moves
+        return ternary(self.moves) if self.ternary and not self.training else self.moves
 
 
-class Rounding(Dialled):
-    """To whole numbers in eval mode; in training mode by and by, while alpha goes from 1/2 to 1.
+def ternary(x: Float[Tensor, "rows columns"]) -> Float[Tensor, "rows columns"]:
+    """Each column as -g, 0 and g: what is more than half of its largest, by the mean size of these.
 
-    The gradient is that of the number itself.
+    A counter that moves so returns to where it was, however long the input.
+
+    >>> ternary(torch.tensor([[-1.1], [0.9], [0.1]]))
+    tensor([[-1.],
+            [ 1.],
+            [ 0.]])
     """
-
-    dial_names = ("alpha",)
-    alpha: Tensor
-
-    def forward(self, x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-        share = (2 * self.alpha - 1).clamp(min=0) if self.training else 1.0
-        return x + share * (x.round() - x).detach()
+    size = x.abs()
+    large = size > 0.5 * size.amax(0)
+    g = (size * large).sum(0) / large.sum(0).clamp(min=1)
+    return x.sign() * large * g
 
 
-def nearest(match: Float[Tensor, "batch length length"]) -> Float[Tensor, "batch length length"]:
+def nearest(
+    match: Float[Tensor, "batch length length"], *, rooted: bool = False
+) -> Float[Tensor, "batch length length"]:
     r"""log p_ij that j is the nearest match before i, from logits of single matches.
+
+    ``rooted``: the first token matches where no other one does.
 
     >>> nearest(torch.tensor([[[0.0, 0, 0], [50, 0, 0], [50, -50, 0]]]))[0].exp().tril(-1).round()
     tensor([[0., 0., 0.],
@@ -102,4 +106,7 @@ def nearest(match: Float[Tensor, "batch length length"]) -> Float[Tensor, "batch
     earlier = torch.ones(length, length, dtype=torch.bool, device=match.device).tril(-1)
     refused = F.logsigmoid(-match).masked_fill(~earlier, 0.0)
     between = refused.sum(-1, keepdim=True) - refused.cumsum(-1)
-    return F.logsigmoid(match) + between
+    accepted = F.logsigmoid(match)
+    if rooted:
+        accepted = accepted.masked_fill(torch.arange(length, device=match.device) == 0, 0.0)
+    return accepted + between

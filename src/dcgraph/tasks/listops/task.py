@@ -40,8 +40,8 @@ class ListOpsSettings(Settings):
         "tree", "ours; or the same without digits as states; or an LSTM"
     )
     edges: Literal["learned", "given"] = shared("learned", "whether the parse tree is given")
-    encoder: Literal["lstm", "counters", "whole"] = shared(
-        "lstm", "what scores the edges: two LSTMs; counters; or counters of whole numbers"
+    encoder: Literal["lstm", "counters", "ternary"] = shared(
+        "lstm", "what scores the edges: two LSTMs; counters; or counters that go up, down or stay"
     )
     counters: int = shared(4, "how many counters")
     prior: Literal["one_parent", "arborescence", "spanning_tree"] = shared(
@@ -49,6 +49,9 @@ class ListOpsSettings(Settings):
     )
     parents: Literal["tokens", "operators"] = shared("tokens", "who can be a parent")
     earlier: bool = shared(False, "a parent stands before its child, and the root sends nothing")
+    senders: Literal["tokens", "values"] = shared(
+        "tokens", "who sends to its parent: all tokens, or all but closing brackets"
+    )
     rounds: int = shared(5, "rounds of messages")
     restart: bool = shared(False, "a token's value comes from its children's alone")
     residual: Literal["drop", "always", "weighted"] = shared("drop", "kind of residual")
@@ -70,6 +73,8 @@ class ListOpsSettings(Settings):
         if not self.earlier and self.edges == "learned":
             if self.parents == "operators":
                 raise ValueError("parents='operators' needs earlier; add --earlier.")
+            if self.senders == "values":
+                raise ValueError("senders='values' needs earlier; add --earlier.")
             if self.encoder != "lstm":
                 raise ValueError(f"encoder={self.encoder!r} looks back alone; add --earlier.")
         if self.prior != "one_parent" and (self.earlier or self.parents != "tokens"):
@@ -106,6 +111,7 @@ class ListOps(Task):
             _encoder(s) if s.edges == "learned" else None,
             parents=s.parents,
             earlier=s.earlier,
+            senders=s.senders,
             structure=s.prior,
         )
         if s.model == "states":
@@ -173,7 +179,7 @@ class ListOps(Task):
 def _encoder(settings: ListOpsSettings) -> nn.Module:
     if settings.encoder == "lstm":
         return TwoLSTMs(settings.dim)
-    return Counters(settings.counters, whole=settings.encoder == "whole")
+    return Counters(settings.counters, ternary=settings.encoder == "ternary")
 
 
 def measure(model: nn.Module, data: Data, split: str, rounds: int) -> dict[str, float]:
