@@ -171,7 +171,8 @@ def _absorb(
             high = tl.max(best, 0)
             if high > base + _FAR:
                 factor = tl.exp2(base - high)
-                for earlier in range(begin, start, tile):  # each column in the thread that wrote it
+                tl.debug_barrier()  # they may have been written by other threads
+                for earlier in range(begin, start, tile):
                     e0, _ = _first_columns(earlier, tile)
                     _rescale(weights, e0, factor, first, last)
                     _rescale(weights, e0 + _QUARTER, factor, first, last)
