@@ -89,9 +89,9 @@ class ListOpsSettings(Settings):
 
 PAPER = ListOpsSettings(epochs=100, batch=100, moves=10, evaluations=1, lr=5e-4)
 BEST = replace(
-    PAPER, epochs=40, lr=3e-3, decay=0.4, average=0.998, tau=2.0, gamma=0.01, alpha_step=0.005,
-    encoder="counters", parents="operators", earlier=True, gate="vector", dropout=0.0,
-    decode="argmax",
+    PAPER, epochs=20, lr=2e-3, decay=0.4, average=0.998, tau=2.0, gamma=0.02, alpha_step=0.01,
+    encoder="ternary", parents="operators", earlier=True, senders="values", restart=True,
+    gate="vector", dropout=0.0, decode="argmax",
 )  # fmt: skip
 
 
