@@ -19,9 +19,6 @@ from torch import Tensor
 
 from .gumbel import log2_exponential
 
-UNIT = 0.6931471805599453  # of State.top and State.base
-LOWEST = -1e30  # instead of -inf, whose difference with itself is NaN
-
 _TILE, _WARPS = 2048, 4
 _TILE_OF_ROW, _WARPS_OF_ROW = 2048, 8  # where a program has a whole row
 _QUARTER = tl.constexpr(32)
@@ -29,7 +26,7 @@ _GROUP = tl.constexpr(128)
 _ROUNDS = tl.constexpr(7)
 _LOG2_E = tl.constexpr(1.4426950408889634)
 _LN_2 = tl.constexpr(0.6931471805599453)
-_LOWEST = tl.constexpr(LOWEST)
+_LOWEST = tl.constexpr(-1e30)  # instead of -inf, whose difference with itself is NaN
 _NOWHERE = tl.constexpr(2**31 - 1)
 _FAR = tl.constexpr(48.0)  # above its base a row may rise to weights of 2^48; sums stay finite
 
