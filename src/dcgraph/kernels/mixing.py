@@ -1,9 +1,11 @@
 """What happens to a block of logits between the matrix products of ``mixing.blockwise``, fused.
 
 Forward, each row is one program, which goes over it once: weights 2^(x - base) need a base near the
-maximum, not the maximum itself, so that they hardly ever have to be brought to a new one. Backward
-every entry stands for itself. Noise is drawn inside, as in ``dcgraph.counters``: a draw has four
-words, for columns 32 apart, so that no number has to change its thread.
+maximum, not the maximum itself, so that the maximum of the first entries will do but for rows that
+rise by 2^48 after them. Such a row is done again, with its maximum; so its scores are not
+overwritten. Backward every entry stands for itself. Noise is drawn inside, as in
+``dcgraph.counters``: a draw has four words, for columns 32 apart, so that no number has to change
+its thread.
 
 Inside, a is counted in units of log 2, which the hardware takes powers and logarithms of.
 
@@ -18,6 +20,8 @@ import triton.language as tl
 from torch import Tensor
 
 from .gumbel import log2_exponential
+
+IN_PLACE = False  # whether the weights may stand where the scores do
 
 _TILE, _WARPS = 2048, 4
 _TILE_OF_ROW, _WARPS_OF_ROW = 2048, 8  # where a program has a whole row
@@ -116,14 +120,6 @@ def _put(target, column, x, first, last):
 
 
 @triton.jit
-def _rescale(weights, column, factor, first, last):
-    inside = (column >= first) & (column < last)
-    place = weights + (column - first)
-    scaled = tl.load(place, inside, 0.0).to(tl.float32) * factor
-    tl.store(place, scaled.to(weights.dtype.element_ty), inside)
-
-
-@triton.jit
 def _absorb(
     scores, scores_group, scores_row, weights, weights_group, weights_row,
     noise, noise_group, noise_row, mask, mask_group, mask_row,
@@ -132,7 +128,7 @@ def _absorb(
     noisy: tl.constexpr, given: tl.constexpr, masked: tl.constexpr, mixes: tl.constexpr,
     chooses: tl.constexpr, fresh: tl.constexpr, tile: tl.constexpr, width: tl.constexpr,
 ):  # fmt: skip
-    """Scores S of a block become weights 2^(x - base); maximum, sum and argmax are kept."""
+    """Weights 2^(x - base) from the scores S of a block; maximum, sum and argmax are kept."""
     at = tl.program_id(0).to(tl.int64)
     group, row = at // rows, at % rows
     scores += group * scores_group + row * scores_row
@@ -142,53 +138,56 @@ def _absorb(
     scale, noise_scale = _scales(tau, beta, at)
     key = tl.load(keys + at)
     begin = first // _GROUP * _GROUP
-    best = tl.full([tile // 4], _LOWEST, tl.float32)
+    lowest = tl.full([tile // 4], _LOWEST, tl.float32)
+    best, sums = lowest, tl.zeros([tile // 4], tl.float32)
     where = tl.full([tile // 4], _NOWHERE, tl.int32)
-    sums = tl.zeros([tile // 4], tl.float32)
-    old_top = tl.max(best, 0)
+    old_top = tl.max(lowest, 0)
     old_base = old_top
     if not fresh:
         old_top, old_base = tl.load(tops + at), tl.load(bases + at * parts + number - 1)
     base = old_base
-    for start in range(begin, last, tile):
-        c0, x0, x1, x2, x3 = _perturbed_tile(
-            scores, noise, mask, start, key, first, new, last, scale, noise_scale,
+    if mixes and fresh:
+        _, x0, x1, x2, x3 = _perturbed_tile(
+            scores, noise, mask, begin, key, first, new, last, scale, noise_scale,
             noisy, given, masked, tile,
         )  # fmt: skip
-        c1, c2, c3 = c0 + _QUARTER, c0 + 2 * _QUARTER, c0 + 3 * _QUARTER
-        before = best
-        if chooses:
-            best, where = _better(x0, c0, best, where)
-            best, where = _better(x1, c1, best, where)
-            best, where = _better(x2, c2, best, where)
-            best, where = _better(x3, c3, best, where)
-        else:
-            best = tl.maximum(best, tl.maximum(tl.maximum(x0, x1), tl.maximum(x2, x3)))
+        base = tl.max(tl.maximum(lowest, tl.maximum(tl.maximum(x0, x1), tl.maximum(x2, x3))), 0)
+    passes = 1
+    while passes > 0:
+        best, sums = lowest, tl.zeros([tile // 4], tl.float32)
+        for start in range(begin, last, tile):
+            c0, x0, x1, x2, x3 = _perturbed_tile(
+                scores, noise, mask, start, key, first, new, last, scale, noise_scale,
+                noisy, given, masked, tile,
+            )  # fmt: skip
+            c1, c2, c3 = c0 + _QUARTER, c0 + 2 * _QUARTER, c0 + 3 * _QUARTER
+            before = best
+            if chooses:
+                best, where = _better(x0, c0, best, where)
+                best, where = _better(x1, c1, best, where)
+                best, where = _better(x2, c2, best, where)
+                best, where = _better(x3, c3, best, where)
+            else:
+                best = tl.maximum(best, tl.maximum(tl.maximum(x0, x1), tl.maximum(x2, x3)))
+            if mixes:
+                w0, w1 = tl.exp2(x0 - base), tl.exp2(x1 - base)
+                w2, w3 = tl.exp2(x2 - base), tl.exp2(x3 - base)
+                _put(weights, c0, w0, first, last)
+                _put(weights, c1, w1, first, last)
+                _put(weights, c2, w2, first, last)
+                _put(weights, c3, w3, first, last)
+                sums += (w0 + w1) + (w2 + w3)
+            else:
+                new_sums = (tl.exp2(x0 - best) + tl.exp2(x1 - best)) + (
+                    tl.exp2(x2 - best) + tl.exp2(x3 - best)
+                )
+                sums = sums * tl.exp2(before - best) + new_sums
+        passes = 0
         if mixes:
             high = tl.max(best, 0)
             if high > base + _FAR:
-                factor = tl.exp2(base - high)
-                tl.debug_barrier()  # they may have been written by other threads
-                for earlier in range(begin, start, tile):
-                    e0, _ = _first_columns(earlier, tile)
-                    _rescale(weights, e0, factor, first, last)
-                    _rescale(weights, e0 + _QUARTER, factor, first, last)
-                    _rescale(weights, e0 + 2 * _QUARTER, factor, first, last)
-                    _rescale(weights, e0 + 3 * _QUARTER, factor, first, last)
-                sums *= factor
                 base = high
-            w0, w1 = tl.exp2(x0 - base), tl.exp2(x1 - base)
-            w2, w3 = tl.exp2(x2 - base), tl.exp2(x3 - base)
-            _put(weights, c0, w0, first, last)
-            _put(weights, c1, w1, first, last)
-            _put(weights, c2, w2, first, last)
-            _put(weights, c3, w3, first, last)
-            sums += (w0 + w1) + (w2 + w3)
-        else:
-            new_sums = (tl.exp2(x0 - best) + tl.exp2(x1 - best)) + (
-                tl.exp2(x2 - best) + tl.exp2(x3 - best)
-            )
-            sums = sums * tl.exp2(before - best) + new_sums
+                passes = 1
     high = tl.max(best, 0)
     if not mixes:  # each lane has counted from its own maximum
         base = tl.maximum(high, old_base)
@@ -411,7 +410,7 @@ def absorb(
     mixes: bool,
     chooses: bool,
 ) -> None:
-    """Bring block ``number`` into the state; its scores S become weights exp(a - base)."""
+    """Bring block ``number`` into the state: its scores S, and weights exp(a - base) from them."""
     groups, rows, _, dim = p.shape
     if not groups * rows:
         return

@@ -143,7 +143,8 @@ def forward(
         new(groups, rows, dtype=torch.int64),
         new(groups, rows, dim if mixes else 0, dtype=island),
     )
-    keep, in_place = keeps(p, mixes, learns), query.dtype == island or not mixes
+    keep = keeps(p, mixes, learns)
+    in_place = (run.IN_PLACE and query.dtype == island) or not mixes
     bases = state.base if keep else new(shape_of_bases, dtype=island)
     kept = Kept(query.new_empty(shape), bases)
     buffer = new(groups, rows, 0 if keep and in_place else widest, dtype=island)

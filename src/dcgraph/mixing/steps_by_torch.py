@@ -17,6 +17,8 @@ from .problem import Problem
 if TYPE_CHECKING:
     from .blockwise import Block, State
 
+IN_PLACE = True  # whether the weights may stand where the scores do
+
 
 def absorb(
     p: Problem,
