@@ -13,22 +13,24 @@ def differentiable(function: type[torch.autograd.Function], operator: Any) -> An
     return operator if torch.compiler.is_compiling() else function.apply
 
 
-def models_in_front(operator: Any, results: int) -> None:
+def models_in_front(operator: Any, results: int, *, seeded: bool = True) -> None:
     """Let vmap join its dimension with the first of all tensors, that of models, but for a seed.
 
-    The seed is the last tensor. One serves all replicas, because every model draws from places of
-    its own.
+    If it is ``seeded``, the last tensor is the seed. One serves all replicas, because every model
+    draws from places of its own.
     """
 
     def mapped(info: Any, in_dims: tuple[Any, ...], *arguments: Any) -> Any:
         size, joined = info.batch_size, list(arguments)
         places = [k for k, value in enumerate(arguments) if isinstance(value, Tensor)]
-        for k in places[:-1]:
+        seeds = [places.pop()] if seeded else []
+        for k in places:
             value, dim = arguments[k], in_dims[k]
             first = value.expand(size, *value.shape) if dim is None else value.movedim(dim, 0)
             joined[k] = first.reshape(-1, *first.shape[2:])
-        seed, dim = arguments[places[-1]], in_dims[places[-1]]
-        joined[places[-1]] = seed if dim is None else seed.select(dim, 0)
+        for k in seeds:
+            seed, dim = arguments[k], in_dims[k]
+            joined[k] = seed if dim is None else seed.select(dim, 0)
         out = operator(*joined)
         if results == 1:
             return out.unflatten(0, (size, -1)), 0

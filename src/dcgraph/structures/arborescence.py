@@ -10,7 +10,8 @@ k left, let :math:`q_{kp} = w_{kp} / s_k, s_k = \sum_{p<k} w_{kp}`; then without
 
 .. math:: w'_{cp} = w_{cp} + w_{ck} q_{kp}, \qquad Z = \prod_k s_k .
 
-All of it is plain tensor code of n steps: it maps, compiles and can be captured.
+All of it is plain tensor code of n steps: it maps, compiles and can be captured. Marginals on a GPU
+have a kernel.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from .. import kernels
 from ..checks import read
 from ..noise import Noise, check_noise, standard_noise
 from .graphs import FORBIDDEN, Graph, check_exists, graph, parents
@@ -76,18 +78,7 @@ def marginals(
     """
     given = graph(scores, mask, used)
     _, w = _shifted(given)
-    steps = []
-    for _ in range(scores.shape[-1] - 1):
-        q, direct, by_way = _paths(w)
-        steps.append((q.exp(), torch.sigmoid(by_way - direct)))
-        w = torch.logaddexp(direct, by_way)
-    mu = torch.zeros_like(w)  # of the root alone; the diagonal stays 0 below
-    for q, share in reversed(steps):
-        rerouted = share * mu
-        of_k = rerouted.sum(-2)
-        row = of_k + q * (1 - of_k.sum(-1, keepdim=True))
-        upper = torch.cat([mu - rerouted, rerouted.sum(-1, keepdim=True)], -1)
-        mu = torch.cat([upper, F.pad(row, (0, 1)).unsqueeze(-2)], -2)
+    mu = _by_kernel(w) if _has_kernel(w) else marginals_by_torch(w)
     # Only where there is no tree does a used node hang on a forbidden edge.
     wrong = (mu > 0) & ~given.allowed & given.has_parent.unsqueeze(-1)
     exists = ~wrong.flatten(-2).any(-1, keepdim=True)
@@ -160,6 +151,35 @@ def sample(
         moved = w[..., 1, None].masked_fill((others != target).unsqueeze(-2), FORBIDDEN)
         w = torch.logaddexp(torch.cat([w[..., :1], w[..., 2:]], -1), moved)
     return parents(torch.stack(chosen, -1), given)
+
+
+def marginals_by_torch(w: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
+    """The marginals of log weights, in which padding and masks are hidden already."""
+    steps = []
+    for _ in range(w.shape[-1] - 1):
+        q, direct, by_way = _paths(w)
+        steps.append((q.exp(), torch.sigmoid(by_way - direct)))
+        w = torch.logaddexp(direct, by_way)
+    mu = torch.zeros_like(w)  # of the root alone; the diagonal stays 0 below
+    for q, share in reversed(steps):
+        rerouted = share * mu
+        of_k = rerouted.sum(-2)
+        row = of_k + q * (1 - of_k.sum(-1, keepdim=True))
+        upper = torch.cat([mu - rerouted, rerouted.sum(-1, keepdim=True)], -1)
+        mu = torch.cat([upper, F.pad(row, (0, 1)).unsqueeze(-2)], -2)
+    return mu
+
+
+def _has_kernel(w: Tensor) -> bool:
+    """Whether a graph fits into the registers of a GPU."""
+    on_gpu = w.is_cuda and w.dtype == torch.float32
+    return on_gpu and w.shape[-1] <= 64 and kernels.available()
+
+
+def _by_kernel(w: Tensor) -> Tensor:
+    from ..kernels.trees import marginals as fused
+
+    return fused(w.reshape(-1, *w.shape[-2:])).view(w.shape)
 
 
 def _shifted(of: Graph) -> tuple[Tensor, Tensor]:
