@@ -18,7 +18,7 @@ from dcgraph.tasks.listops.task import PAPER, ListOps
 
 TASK = ListOps()
 RANDOM = replace(PAPER, dim=16)
-ABLE = replace(PAPER, dim=32, encoder="counters", parents="operators", earlier=True)
+ABLE = replace(PAPER, dim=32, encoder="ternary", parents="operators", earlier=True)
 
 
 def some_expressions(count: int = 40, depths: tuple[int, ...] = (1, 2, 3, 5)) -> list[Expression]:

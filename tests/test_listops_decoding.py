@@ -27,7 +27,7 @@ from statistics_of_fit import chi_square_p
 KINDS: list[dict[str, Any]] = [
     *(
         {"encoder": encoder, "parents": parents, "earlier": True}
-        for encoder, parents in itertools.product(("lstm", "counters"), ("tokens", "operators"))
+        for encoder, parents in itertools.product(("lstm", "ternary"), ("tokens", "operators"))
     ),
     {"earlier": False},
     *({"edges": "given", "parents": parents} for parents in ("tokens", "operators")),
@@ -91,7 +91,7 @@ def test_it_decides_as_a_model_that_is_mostly_right() -> None:
 
 
 def test_draws_have_the_law_of_the_scores() -> None:
-    model = random_model(replace(RANDOM, encoder="counters", earlier=True))
+    model = random_model(replace(RANDOM, encoder="ternary", earlier=True))
     assert isinstance(model.edges.encode, Counters)
     torch.nn.init.normal_(model.edges.encode.bias)
     set_decode(model, "sample")

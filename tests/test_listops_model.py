@@ -24,9 +24,14 @@ from dcgraph.training import Batch, Data, train
 TEXTS = ("[MAX 2 9 [MIN 4 7 ] 0 ]", "[MED 3 1 ]", "[MIN [MAX 1 2 ] [MED 8 [MAX 0 5 ] 3 ] ]")
 VARIANTS = {
     "paper": PAPER,
-    "counters": replace(PAPER, encoder="counters", earlier=True, parents="operators"),
-    "ternary": replace(
-        PAPER, encoder="ternary", earlier=True, senders="values", gate="vector", restart=True
+    "counters": replace(
+        PAPER,
+        encoder="ternary",
+        parents="operators",
+        earlier=True,
+        senders="values",
+        gate="vector",
+        restart=True,
     ),
     "given": replace(PAPER, edges="given"),
     "pairs": replace(PAPER, masks="pair"),
@@ -39,7 +44,7 @@ VARIANTS = {
     "spanning tree": replace(PAPER, model="states", prior="spanning_tree"),
     "tree of digits": replace(PAPER, prior="arborescence"),
 }
-OURS = ("paper", "counters", "ternary", "given", "pairs", "always", "weighted")
+OURS = ("paper", "counters", "given", "pairs", "always", "weighted")
 
 
 def batch_of(texts: tuple[str, ...]) -> Batch:
@@ -90,7 +95,7 @@ def test_messages_to_the_root_alone_are_those_to_all() -> None:
     torch.testing.assert_close(layers(rows[tokens][:, :1], x, each.to_root()), to_all[:, :1])
 
 
-@pytest.mark.parametrize("name", ["paper", "ternary", "states"])
+@pytest.mark.parametrize("name", ["paper", "counters", "states"])
 def test_the_answer_is_the_value_of_the_root(name: str) -> None:
     torch.manual_seed(0)
     model = ListOps().model(replace(VARIANTS[name], edges="given")).eval()
@@ -204,7 +209,7 @@ def test_hard_edges_of_the_baselines_are_trees() -> None:
     assert torch.equal(undirected.sum((1, 2)), 2.0 * (batch["length"] - 1))
 
 
-@pytest.mark.parametrize("name", ["paper", "counters", "ternary"])
+@pytest.mark.parametrize("name", ["paper", "counters"])
 @pytest.mark.parametrize("training", [True, False])
 def test_every_token_has_one_parent_among_those_allowed(name: str, training: bool) -> None:
     model = tree_model(name).train(training)
@@ -272,20 +277,12 @@ def test_nearest_is_the_first_match_going_back() -> None:
     match = torch.randn(2, 6, 6, dtype=torch.float64)
     accept = match.sigmoid()
     found = nearest(match).exp()
-    for i in range(6):
+    for i in range(1, 6):
         refused = torch.ones(2, dtype=torch.float64)
-        for j in reversed(range(i)):
+        for j in reversed(range(1, i)):
             torch.testing.assert_close(found[:, i, j], accept[:, i, j] * refused)
             refused = refused * (1 - accept[:, i, j])
-
-
-def test_the_root_takes_what_all_others_refuse() -> None:
-    torch.manual_seed(0)
-    match = torch.randn(2, 6, 6, dtype=torch.float64)
-    free, rooted = nearest(match).exp(), nearest(match, rooted=True).exp()
-    torch.testing.assert_close(rooted[..., 1:], free[..., 1:])
-    for i in range(1, 6):
-        torch.testing.assert_close(rooted[:, i, :i].sum(-1), torch.ones(2, dtype=torch.float64))
+        torch.testing.assert_close(found[:, i, 0], refused)  # the root takes what is left
 
 
 def counting_parser(counters: Counters) -> Counters:
@@ -309,15 +306,15 @@ def deep_expressions() -> list[Expression]:
 def test_counters_can_parse_at_any_depth() -> None:
     table = tensors_of(deep_expressions())
     tokens, parents = table["tokens"].long(), table["parents"].long()
-    for ternary in (False, True):
-        scores = counting_parser(Counters(2, ternary=ternary)).eval()(tokens)
+    for training in (True, False):
+        scores = counting_parser(Counters(2)).train(training)(tokens)
         earlier = torch.ones_like(scores[0], dtype=torch.bool).tril(-1)
         guessed = scores.masked_fill(~earlier, -torch.inf).argmax(-1)
         assert torch.equal(guessed[parents >= 0], parents[parents >= 0])
 
 
-def test_ternary_counters_come_back_to_where_they_were() -> None:
-    encoder = Counters(2, ternary=True)
+def test_counters_come_back_to_where_they_were() -> None:
+    encoder = Counters(2)
     with torch.no_grad():
         encoder.moves.fill_(0.1)
         encoder.moves[:4, 0] = torch.tensor([-1.2, 0.9, 1.0, 0.9])

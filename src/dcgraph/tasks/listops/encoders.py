@@ -41,21 +41,20 @@ class Counters(nn.Module):
     .. math::
         p_{ij} = \sigma(m_{ij}) \prod_{j < l < i} (1 - \sigma(m_{il}))
 
-    The score is log p_ij. (A bracket's depth is such a counter, +1 for an operator and -1 for ],
-    and the parent is the nearest operator one level up; but this has to be found.)
+    The score is log p_ij. The first token is accepted by all that come to it, so the p_ij of a
+    token add up to 1: else all matches could become improbable and compete as scores do, and then
+    the nearest one need not win. (A bracket's depth is such a counter, +1 for an operator and -1
+    for ], and the parent is the nearest operator one level up; but this has to be found.)
+
+    In eval mode every token moves a counter by -g, 0 or g, see :func:`ternary`.
 
     Args:
         counters: how many.
-        ternary: whether the first token is accepted by all that refuse every other one, so that
-            the p_ij of a token add up to 1; and whether in eval mode every token moves a counter
-            by -g, 0 or g, see :func:`ternary`. Without the first all matches may become improbable
-            and compete as scores do; then the nearest one need not win.
         spread: of the initial moves.
     """
 
-    def __init__(self, counters: int = 4, *, ternary: bool = False, spread: float = 0.3) -> None:
+    def __init__(self, counters: int = 4, *, spread: float = 0.3) -> None:
         super().__init__()
-        self.ternary = ternary
         self.moves = nn.Parameter(spread * torch.randn(len(TOKENS), counters))
         self.distance = nn.Parameter(torch.zeros(counters))
         self.sharpness = nn.Parameter(torch.zeros(counters))
@@ -67,11 +66,11 @@ class Counters(nn.Module):
         before = moves.cumsum(1) - moves
         apart = before.unsqueeze(2) - before.unsqueeze(1) - self.distance
         match = token @ self.bias @ token.mT - apart.square() @ F.softplus(self.sharpness)
-        return nearest(match, rooted=self.ternary)
+        return nearest(match)
 
     def table(self) -> Float[Tensor, "tokens counters"]:
         """By how much each token moves each counter."""
-        return ternary(self.moves) if self.ternary and not self.training else self.moves
+        return self.moves if self.training else ternary(self.moves)
 
 
 def ternary(x: Float[Tensor, "rows columns"]) -> Float[Tensor, "rows columns"]:
@@ -91,22 +90,20 @@ def ternary(x: Float[Tensor, "rows columns"]) -> Float[Tensor, "rows columns"]:
 
 
 def nearest(
-    match: Float[Tensor, "batch length length"], *, rooted: bool = False
+    match: Float[Tensor, "batch length length"],
 ) -> Float[Tensor, "batch length length"]:
     r"""log p_ij that j is the nearest match before i, from logits of single matches.
 
-    ``rooted``: the first token matches where no other one does.
+    The first token matches where no other one does.
 
-    >>> nearest(torch.tensor([[[0.0, 0, 0], [50, 0, 0], [50, -50, 0]]]))[0].exp().tril(-1).round()
+    >>> nearest(torch.tensor([[[0.0, 0, 0], [-50, 0, 0], [50, 50, 0]]]))[0].exp().tril(-1).round()
     tensor([[0., 0., 0.],
             [1., 0., 0.],
-            [1., 0., 0.]])
+            [0., 1., 0.]])
     """
     length = match.shape[-1]
     earlier = torch.ones(length, length, dtype=torch.bool, device=match.device).tril(-1)
     refused = F.logsigmoid(-match).masked_fill(~earlier, 0.0)
     between = refused.sum(-1, keepdim=True) - refused.cumsum(-1)
-    accepted = F.logsigmoid(match)
-    if rooted:
-        accepted = accepted.masked_fill(torch.arange(length, device=match.device) == 0, 0.0)
-    return accepted + between
+    first = torch.arange(length, device=match.device) == 0
+    return F.logsigmoid(match).masked_fill(first, 0.0) + between

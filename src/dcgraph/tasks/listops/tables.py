@@ -48,11 +48,6 @@ def _paper(*numbers: tuple[float, float] | None) -> dict[str, tuple[float, float
 _PLAIN = replace(PAPER, tempmatch=False, dropres=False)  # beta = 1, for models without DropRes
 _ARB = replace(_PLAIN, model="states")
 _TREES = replace(_ARB, evaluate_every=10)  # drawing whole trees exactly takes as long as training
-# What preset best was before: its probabilities of parents need not add up to 1.
-_COUNTERS = replace(
-    BEST, epochs=40, lr=3e-3, gamma=0.01, alpha_step=0.005,
-    encoder="counters", senders="tokens", restart=False,
-)  # fmt: skip
 _OURS_1 = _paper((96.1, 0.4), (82.3, 1.1), (70.9, 1.2), (92.6, 1.1), (86.9, 4.9))
 
 LISTOPS = Table(
@@ -97,7 +92,6 @@ LISTOPS = Table(
             (replace(PAPER, edges="given"),),
             paper=_paper((99.8, 0.1), (100.0, 0.0), (99.9, 0.0), (99.8, 0.1), (99.9, 0.1)),
         ),
-        Row("Ours, counters alone", (_COUNTERS,)),
         Row("Ours, preset best", (BEST,)),
     ),
 )

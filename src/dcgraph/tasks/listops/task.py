@@ -40,8 +40,8 @@ class ListOpsSettings(Settings):
         "tree", "ours; or the same without digits as states; or an LSTM"
     )
     edges: Literal["learned", "given"] = shared("learned", "whether the parse tree is given")
-    encoder: Literal["lstm", "counters", "ternary"] = shared(
-        "lstm", "what scores the edges: two LSTMs; counters; or counters that go up, down or stay"
+    encoder: Literal["lstm", "ternary"] = shared(
+        "lstm", "what scores the edges: two LSTMs, or counters that go up, down or stay"
     )
     counters: int = shared(4, "how many counters")
     prior: Literal["one_parent", "arborescence", "spanning_tree"] = shared(
@@ -179,7 +179,7 @@ class ListOps(Task):
 def _encoder(settings: ListOpsSettings) -> nn.Module:
     if settings.encoder == "lstm":
         return TwoLSTMs(settings.dim)
-    return Counters(settings.counters, ternary=settings.encoder == "ternary")
+    return Counters(settings.counters)
 
 
 def measure(model: nn.Module, data: Data, split: str, rounds: int) -> dict[str, float]:
