@@ -268,6 +268,24 @@ def test_loops_as_text() -> None:
     ]
 
 
+def test_what_hangs_on_a_bracket_that_sends_nothing_as_text() -> None:
+    """And 9, which hangs on itself, has one line below it."""
+    truth = tree_of(parse(EXPRESSION))
+    parents = [-1, 2, 2, 0, 3, 3, -1, 6, -1]
+    reading = reading_of(EXPRESSION, parents, [max(v, 0) for v in truth.values])
+    assert reading.text().splitlines()[1:] == [
+        "MAX = 9",
+        "└─ MIN = 4",
+        "   ├─ 4",
+        "   └─ 7",
+        "9   <- belongs to MAX, token 1",
+        "└─ 2   <- belongs to MAX, token 1",
+        "]",
+        "└─ 0   <- belongs to MAX, token 1",
+    ]
+    assert drawing(reading).count('class="missed"') == 3
+
+
 @pytest.mark.parametrize("name", ["able", "random"])
 def test_every_token_is_shown_once_and_marked_rightly(name: str, models: dict[str, Path]) -> None:
     model, _ = commands.load(models[name])
@@ -292,6 +310,21 @@ def test_predict_shows_trees(models: dict[str, Path], run: Run) -> None:
     first, second = said.rstrip("\n").split("\n\n")
     assert first.startswith(f"{EXPRESSION} = ") and len(first.splitlines()) == 8
     assert second.startswith("[MED 3 1 ] = ") and len(second.splitlines()) == 4
+
+
+def test_a_deep_expression_has_as_many_rounds_as_levels(run: Run, tmp_path: Path) -> None:
+    """Alone, among others, in lines and in a file to evaluate: by the model in the package."""
+    deep = "[MAX 0 " * 8 + "9 " + "] " * 8
+    shown = run("predict", "listops", EXPRESSION, deep, "--html", tmp_path / "page.html")
+    assert shown.count("= 9  (right)") == 2
+    said = Page((tmp_path / "page.html").read_text()).text
+    assert "; 5 rounds." in said and "; 8 rounds." in said
+    assert "(wrong, it is 9)" in run("predict", "listops", deep, "--rounds", "5")
+    (tmp_path / "own.txt").write_text(f"{EXPRESSION}\t9\n{deep}\t9\n")
+    lines = run("predict", "listops", "--file", tmp_path / "own.txt").splitlines()
+    assert [line.split("\t")[1:] for line in lines] == [["9"], ["9"]]
+    measured = json.loads(run("evaluate", "listops", "--data", tmp_path / "own.txt"))
+    assert (measured["rounds"], measured["task accuracy"]) == (8, 1.0)
 
 
 def fake_stdin(content: bytes) -> Any:
@@ -406,7 +439,8 @@ def test_the_drawing_shows_the_tree_and_every_round() -> None:
     words = [(text.attrib["class"], text.text) for text in svg.iter("text")]
     assert [text for kind, text in words if kind == "row"] == ["tokens", "round 1", "round 2"]
     assert ("early", "8") in words, "MAX needs two rounds, so an 8 is not an error in the first"
-    assert words.count(("value wrong", "7")) == 1 and words.count(("value wrong", "5")) == 1
+    for wrong in ("7", "5"):  # of MAX and MIN, in the tree and in a round; not the 7 below MAX
+        assert words.count(("value wrong", wrong)) == 2
     assert heights(reading) == [2, 0, 0, 1, 0, 0, 0, 0, 0]
     width, height = float(svg.attrib["width"]), float(svg.attrib["height"])
     for text in svg.iter("text"):

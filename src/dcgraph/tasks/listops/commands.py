@@ -22,7 +22,7 @@ from .decoding import Decoder, groups
 from .expressions import TOKENS, Expression, parse, text_of, tree_of
 from .expressions import read as read_file
 from .model import LatentTree
-from .reading import answers, read
+from .reading import answers, read, rounds_of
 from .task import ListOps, ListOpsSettings, count
 from .tensors import tensors_of
 
@@ -61,16 +61,21 @@ def evaluate(
         model: file or folder of a run; the model in the package, if not given.
         set: test (the default), d8, d10, d8-long, d10-long, critical-d1 to -d8.
         data: instead, a file: an expression, a tab and its value per line.
-        rounds: of messages; else 5, or the depth that a set's name states.
+        rounds: of messages; else 5, or the depth of what is deeper.
         decode: how the nodes choose.
     """
     if set is not None and data is not None:
         raise DataError(f"--set {set} and --data {data} exclude each other; leave one out.")
+    _check(rounds)
     network, settings = load(model)
-    name = data.stem if data is not None else set or "test"
-    used = _checked(sets.rounds_for(name) if rounds is None else rounds)
     set_decode(network, decode)
-    tables = _tables_of(read_file(data)) if data is not None else _own(name, settings)
+    name = set or "test"
+    if data is None:
+        tables, needed = _own(name, settings), sets.rounds_for(name)
+    else:
+        expressions = read_file(data)
+        tables, needed = _tables_of(expressions), max(map(rounds_of, expressions))
+    used = needed if rounds is None else rounds
     counted = count(network, tables, used)
     answer: dict[str, str | int | float] = {
         "task": ListOps.name,
@@ -111,7 +116,7 @@ def predict(
     file: Path | None = None,
     html: Path | None = None,
     model: Path | None = None,
-    rounds: int = sets.ROUNDS,
+    rounds: int | None = None,
     decode: Decode = "argmax",
 ) -> Iterator[str]:
     """Show the tree and the values that a model sees in expressions.
@@ -127,7 +132,7 @@ def predict(
         file: lines to answer; what follows a tab is ignored.
         html: page to write, which draws trees, rounds and values.
         model: file or folder of a run; the model in the package, if not given.
-        rounds: of messages.
+        rounds: of messages; else 5, or the depth of a deeper expression.
         decode: how the nodes choose.
     """
     if expressions == ("-",) and file is None:
@@ -136,7 +141,7 @@ def predict(
         raise DataError("pass expressions, each in quotes; or --file FILE; or - for stdin.")
     if html is not None and file is not None:
         raise DataError("--html draws expressions that are arguments; leave out --file or -.")
-    _checked(rounds)
+    _check(rounds)
     parsed = _parsed(expressions)  # mistakes come before the work
     network, _ = load(model)
     if not isinstance(network, LatentTree):
@@ -157,10 +162,9 @@ def predict(
         yield f"\nPage: {html}."
 
 
-def _checked(rounds: int) -> int:
-    if rounds < 1:
+def _check(rounds: int | None) -> None:
+    if rounds is not None and rounds < 1:
         raise DataError(f"rounds={rounds}, but at least 1 is needed.")
-    return rounds
 
 
 def _parsed(texts: Iterable[str]) -> list[Expression]:
@@ -175,7 +179,7 @@ def _parsed(texts: Iterable[str]) -> list[Expression]:
     return found
 
 
-def _compact(decoder: Decoder, file: Path, rounds: int) -> Iterator[str]:
+def _compact(decoder: Decoder, file: Path, rounds: int | None) -> Iterator[str]:
     """A line for each expression; many at once, so that it goes fast."""
     if file == Path("-"):
         yield from _answered(decoder, sys.stdin.buffer, "stdin", rounds)
@@ -189,7 +193,9 @@ def _compact(decoder: Decoder, file: Path, rounds: int) -> Iterator[str]:
         ) from error
 
 
-def _answered(decoder: Decoder, stream: Iterable[bytes], name: str, rounds: int) -> Iterator[str]:
+def _answered(
+    decoder: Decoder, stream: Iterable[bytes], name: str, rounds: int | None
+) -> Iterator[str]:
     nothing = True
     for some in _chunks(stream, name):
         nothing = False

@@ -31,12 +31,13 @@ def write_page(path: Path, readings: Sequence[Reading], model: str) -> None:
             "right": reading.right,
             "verdict": reading.verdict,
             "mistakes": _mistakes(reading),
+            "rounds": len(reading.values),
             "svg": Markup(drawing(reading)),
             "text": reading.text(),
         }
         for reading in readings
     ]
-    text = template.render(model=model, rounds=len(readings[0].values), shown=shown)
+    text = template.render(model=model, shown=shown)
     write_atomically(path, lambda draft: draft.write_text(text, encoding="utf-8"))
 
 
@@ -105,11 +106,13 @@ def _node(reading: Reading, position: int, x: int, y: int) -> str:
     w, h = _HALF_WIDTH, _HALF_HEIGHT
     box = f'<rect x="{x - w}" y="{y - h}" width="{2 * w}" height="{2 * h}" '
     box += f'rx="{w if token >= ZERO else 6}"/>'
-    if token == CLOSE or (token >= ZERO and not reading.miscomputed(position)):
+    miscomputed = reading.miscomputed(position)
+    if token == CLOSE or (token >= ZERO and not miscomputed):
         text = _text(x, y + 5, reading.name(position), "value")
     else:
+        kind = "value wrong" if miscomputed else "value"
         text = _text(x, y - 3, reading.name(position), "name")
-        text += _text(x, y + 13, str(reading.value(position)), "value")
+        text += _text(x, y + 13, str(reading.value(position)), kind)
     return f'<g class="node{wrong}">{inside}{box}{text}</g>'
 
 

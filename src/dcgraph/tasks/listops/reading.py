@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from .decoding import Decoder, groups
 from .expressions import CLOSE, TOKENS, ZERO, Expression, Tree, text_of, tree_of
+from .sets import ROUNDS
 from .tensors import tensors_of
 
 
@@ -78,19 +79,18 @@ class Reading:
         return below
 
     def outline(self) -> list[Node]:
-        """The tree from the top, left to right; then what hangs on a loop and not on the root."""
+        """The tree from the top, left to right; then what does not hang on the root."""
         below, nodes = self.children(), list[Node]()
-        left = {0, *(position for some in below.values() for position in some)}
+        left = {0, *below, *(position for some in below.values() for position in some)}
         while left:
-            top = 0 if not nodes else _loop(self.parents, min(left))
+            top = 0 if not nodes else _top(self.parents, min(left))
             waiting = [Node(top, ())]
             while waiting:
                 node = waiting.pop()
-                if node.position not in left:  # back where the loop began
-                    continue
                 left.remove(node.position)
                 nodes.append(node)
-                some = below.get(node.position, [])
+                # Without the one where a loop began.
+                some = [child for child in below.get(node.position, []) if child in left]
                 waiting += [
                     Node(child, (*node.last, child == some[-1])) for child in reversed(some)
                 ]
@@ -123,22 +123,31 @@ class Reading:
         return "\n".join(lines)
 
 
-def _loop(parents: Sequence[int], position: int) -> int:
-    """The first token of the loop that one comes to from a token that is not below the root."""
+def _top(parents: Sequence[int], position: int) -> int:
+    """Where one ends going up: a bracket that sends nothing, or the first token of a loop."""
     seen: dict[int, int] = {}
     while position not in seen:
+        if parents[position] < 0:
+            return position
         seen[position] = len(seen)
         position = parents[position]
     return min(list(seen)[seen[position] :])
 
 
-def read(decoder: Decoder, expressions: Sequence[Expression], rounds: int) -> list[Reading]:
-    """What a model makes of expressions, in their order."""
+def rounds_of(expression: Expression) -> int:
+    """The rounds of messages that an expression needs: its depth, and at least 5."""
+    return max(ROUNDS, tree_of(expression).depth)
+
+
+def read(
+    decoder: Decoder, expressions: Sequence[Expression], rounds: int | None = None
+) -> list[Reading]:
+    """What a model makes of expressions, in their order; each with the rounds that it needs."""
     readings: dict[int, Reading] = {}
-    for group in groups(expressions):
+    for group, used in _together(expressions, rounds):
         some = [expressions[k] for k in group]
         table = tensors_of(some)
-        decoded = decoder(table["tokens"].long(), table["length"], table["parents"].long(), rounds)
+        decoded = decoder(table["tokens"].long(), table["length"], table["parents"].long(), used)
         parents, values = decoded.parents.tolist(), decoded.values.tolist()
         for row, (k, expression) in enumerate(zip(group, some, strict=True)):
             size = len(expression)
@@ -151,11 +160,27 @@ def read(decoder: Decoder, expressions: Sequence[Expression], rounds: int) -> li
     return [readings[k] for k in range(len(expressions))]
 
 
-def answers(decoder: Decoder, expressions: Sequence[Expression], rounds: int) -> list[int]:
+def answers(
+    decoder: Decoder, expressions: Sequence[Expression], rounds: int | None = None
+) -> list[int]:
     """The answers alone, which is faster."""
     found: dict[int, int] = {}
-    for group in groups(expressions):
+    for group, used in _together(expressions, rounds):
         table = tensors_of([expressions[k] for k in group])
-        decoded = decoder(table["tokens"].long(), table["length"], table["parents"].long(), rounds)
+        decoded = decoder(table["tokens"].long(), table["length"], table["parents"].long(), used)
         found |= zip(group, decoded.answers.tolist(), strict=True)
     return [found[k] for k in range(len(expressions))]
+
+
+def _together(
+    expressions: Sequence[Expression], rounds: int | None
+) -> Iterator[tuple[list[int], int]]:
+    """Which expressions to decode together, and in how many rounds.
+
+    An answer can depend on the number of rounds, so it must not depend on the company.
+    """
+    needed = [rounds_of(each) if rounds is None else rounds for each in expressions]
+    for used in sorted(set(needed)):
+        some = [k for k, number in enumerate(needed) if number == used]
+        for group in groups([expressions[k] for k in some]):
+            yield [some[k] for k in group], used
