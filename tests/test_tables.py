@@ -160,6 +160,30 @@ def test_the_command_prints_both_forms(capsys: pytest.CaptureFixture[str]) -> No
     assert "128 runs, 128 have a record" in capsys.readouterr().out
 
 
+def test_the_command_prints_a_part(capsys: pytest.CaptureFixture[str]) -> None:
+    table = ["table", "listops", "--results", str(RESULTS), "--part"]
+    assert cli.main([*table, "argmax"]) == 0
+    assert capsys.readouterr().out == f"{as_text(part(LISTOPS, 'argmax'), RESULTS)}\n"
+    assert cli.main([*table, "argmax", "--json"]) == 0
+    columns = {cell["column"] for cell in json.loads(capsys.readouterr().out)}
+    assert len(columns) == len(LISTOPS.columns) / 2 and "critical, depth 8" in columns
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("listops", "did you mean 'sample'? There are: sample, argmax."),
+        ("annealing", "it has none at all, show the whole."),
+    ],
+)
+def test_a_part_that_a_table_does_not_have(
+    name: str, remedy: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["table", name, "--results", str(RESULTS), "--part", "sampel"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == f"dcgraph: table {name!r} has no part 'sampel'; {remedy}"
+
+
 def test_tables_can_be_run_together_and_in_part(capsys: pytest.CaptureFixture[str]) -> None:
     """A row that is in both is run once, and what differs in dials alone is one population."""
     both = ["reproduce", "listops", "listops-ablation", "--results", "nowhere", "--dry"]

@@ -136,11 +136,13 @@ def _write_page(table: Table, task: Task, results: Path) -> Path:
     return page
 
 
-def _table(name: str) -> Table:
+def _table(name: str, ending: str | None = None) -> Table:
     from ..tasks import get_table
+    from ..training.tables import part
 
     try:
-        return get_table(name)
+        whole = get_table(name)
+        return whole if ending is None else part(whole, ending)
     except ValueError as error:
         raise CommandError(str(error), 2) from None
 
@@ -160,6 +162,7 @@ def table(
     name: Annotated[str, tyro.conf.arg(metavar="NAME")],
     /,
     *,
+    part: Annotated[str | None, tyro.conf.arg(metavar="TEXT")] = None,
     results: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("results"),
     json_: Annotated[bool, tyro.conf.arg(name="json")] = False,
 ) -> None:
@@ -169,12 +172,13 @@ def table(
 
     Args:
         name: the table.
+        part: only columns whose names end so, as sample or argmax of listops.
         results: folder of the records.
         json_: print a list of cells instead: row, column, mean, std, seeds, paper.
     """
     from ..training.tables import as_json, as_text
 
-    chosen = _table(name)
+    chosen = _table(name, part)
     cells = as_json(chosen, results)
     if not any(cell["seeds"] for cell in cells):
         raise CommandError(

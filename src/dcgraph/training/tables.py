@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from ..checks import closest
 from .records import Record
 from .runs import Job, finished_record, label
 from .settings import Settings
@@ -60,6 +61,10 @@ class Cell:
 
 def part(table: Table, ending: str) -> Table:
     """The columns "NAME, ENDING" alone, as NAME: a table with few enough columns for a page."""
+    endings = dict.fromkeys(c.name.rpartition(", ")[2] for c in table.columns if ", " in c.name)
+    if ending not in endings:
+        remedy = closest(ending, endings) if endings else "it has none at all, show the whole."
+        raise ValueError(f"table {table.name!r} has no part {ending!r}; {remedy}")
     tail = f", {ending}"
     return replace(
         table,
