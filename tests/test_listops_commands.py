@@ -312,8 +312,8 @@ def test_predict_shows_trees(models: dict[str, Path], run: Run) -> None:
     assert second.startswith("[MED 3 1 ] = ") and len(second.splitlines()) == 4
 
 
-def test_a_deep_expression_has_as_many_rounds_as_levels(run: Run, tmp_path: Path) -> None:
-    """Alone, among others, in lines and in a file to evaluate: by the model in the package."""
+def test_a_deep_expression_has_as_many_rounds_as_its_chosen_tree(run: Run, tmp_path: Path) -> None:
+    """Alone, among others and in lines, by the model in the package; a set has what it states."""
     deep = "[MAX 0 " * 8 + "9 " + "] " * 8
     shown = run("predict", "listops", EXPRESSION, deep, "--html", tmp_path / "page.html")
     assert shown.count("= 9  (right)") == 2
@@ -323,7 +323,8 @@ def test_a_deep_expression_has_as_many_rounds_as_levels(run: Run, tmp_path: Path
     (tmp_path / "own.txt").write_text(f"{EXPRESSION}\t9\n{deep}\t9\n")
     lines = run("predict", "listops", "--file", tmp_path / "own.txt").splitlines()
     assert [line.split("\t")[1:] for line in lines] == [["9"], ["9"]]
-    measured = json.loads(run("evaluate", "listops", "--data", tmp_path / "own.txt"))
+    (tmp_path / "own.txt").rename(tmp_path / "d8.txt")
+    measured = json.loads(run("evaluate", "listops", "--data", tmp_path / "d8.txt"))
     assert (measured["rounds"], measured["task accuracy"]) == (8, 1.0)
 
 

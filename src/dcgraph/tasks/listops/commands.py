@@ -22,7 +22,7 @@ from .decoding import Decoder, groups
 from .expressions import TOKENS, Expression, parse, text_of, tree_of
 from .expressions import read as read_file
 from .model import LatentTree
-from .reading import answers, read, rounds_of
+from .reading import answers, read
 from .task import ListOps, ListOpsSettings, count
 from .tensors import tensors_of
 
@@ -61,7 +61,7 @@ def evaluate(
         model: file or folder of a run; the model in the package, if not given.
         set: test (the default), d8, d10, d8-long, d10-long, critical-d1 to -d8.
         data: instead, a file: an expression, a tab and its value per line.
-        rounds: of messages; else 5, or the depth of what is deeper.
+        rounds: of messages; else 5, or the depth that the name of a set or file states.
         decode: how the nodes choose.
     """
     if set is not None and data is not None:
@@ -69,13 +69,9 @@ def evaluate(
     _check(rounds)
     network, settings = load(model)
     set_decode(network, decode)
-    name = set or "test"
-    if data is None:
-        tables, needed = _own(name, settings), sets.rounds_for(name)
-    else:
-        expressions = read_file(data)
-        tables, needed = _tables_of(expressions), max(map(rounds_of, expressions))
-    used = needed if rounds is None else rounds
+    name = data.stem if data is not None else set or "test"
+    used = sets.rounds_for(name) if rounds is None else rounds
+    tables = _tables_of(read_file(data)) if data is not None else _own(name, settings)
     counted = count(network, tables, used)
     answer: dict[str, str | int | float] = {
         "task": ListOps.name,
@@ -132,7 +128,7 @@ def predict(
         file: lines to answer; what follows a tab is ignored.
         html: page to write, which draws trees, rounds and values.
         model: file or folder of a run; the model in the package, if not given.
-        rounds: of messages; else 5, or the depth of a deeper expression.
+        rounds: of messages; else 5, or the levels of the tree that the model chose.
         decode: how the nodes choose.
     """
     if expressions == ("-",) and file is None:

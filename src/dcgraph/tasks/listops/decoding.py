@@ -68,9 +68,18 @@ class Decoder:
         rounds: int | None = None,
     ) -> Decoded:
         """As ``model.run``: ``parents`` is the tree, for a model that is given it."""
-        edges = self._model.edges(tokens, lengths, parents)
-        chosen = edges.argmax(-1).masked_fill(edges.sum(-1) == 0, -1)
-        return self.follow(tokens, chosen, rounds)
+        return self.follow(tokens, self.choose(tokens, lengths, parents), rounds)
+
+    @torch.no_grad()
+    def choose(
+        self,
+        tokens: Int64[Tensor, "batch length"],
+        lengths: Int64[Tensor, " batch"],
+        parents: Int64[Tensor, "batch length"] | None = None,
+    ) -> Int64[Tensor, "batch length"]:
+        """The parent of each token, -1 for a token that sends nothing."""
+        edges: Tensor = self._model.edges(tokens, lengths, parents)
+        return edges.argmax(-1).masked_fill(edges.sum(-1) == 0, -1)
 
     @torch.no_grad()
     def follow(
@@ -111,6 +120,24 @@ class Decoder:
             values.append(index.flatten())
             states = ZERO + values[-1]
         return Decoded(parents, torch.stack(values).view(rounds, batch, length))
+
+
+def levels(parents: Int64[Tensor, "batch length"]) -> Int64[Tensor, " batch"]:
+    """The edges on the longest way up in each chosen tree; what runs in a loop has none.
+
+    >>> levels(torch.tensor([[-1, 0, 1, 1, 0], [-1, 0, 3, 2, 0]]))
+    tensor([2, 1])
+    """
+    length = parents.shape[1]
+    up = parents.clone()
+    up[:, 0] = -1  # the root is the end, also where it has a parent
+    at = torch.arange(length, device=up.device).expand(up.shape)
+    steps = torch.zeros_like(up)
+    for _ in range(length):
+        above = up.gather(1, at.clamp(min=0)).masked_fill(at < 0, -1)
+        steps += above >= 0
+        at = above
+    return steps.masked_fill(at >= 0, 0).amax(1)
 
 
 def at_once(length: int) -> int:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from .decoding import Decoder, groups
+import torch
+
+from .decoding import Decoded, Decoder, groups, levels
 from .expressions import CLOSE, TOKENS, ZERO, Expression, Tree, text_of, tree_of
 from .sets import ROUNDS
 from .tensors import tensors_of
@@ -134,23 +136,15 @@ def _top(parents: Sequence[int], position: int) -> int:
     return min(list(seen)[seen[position] :])
 
 
-def rounds_of(expression: Expression) -> int:
-    """The rounds of messages that an expression needs: its depth, and at least 5."""
-    return max(ROUNDS, tree_of(expression).depth)
-
-
 def read(
     decoder: Decoder, expressions: Sequence[Expression], rounds: int | None = None
 ) -> list[Reading]:
-    """What a model makes of expressions, in their order; each with the rounds that it needs."""
+    """What a model makes of expressions, in their order; see :func:`_decoded` for the rounds."""
     readings: dict[int, Reading] = {}
-    for group, used in _together(expressions, rounds):
-        some = [expressions[k] for k in group]
-        table = tensors_of(some)
-        decoded = decoder(table["tokens"].long(), table["length"], table["parents"].long(), used)
+    for group, decoded in _decoded(decoder, expressions, rounds):
         parents, values = decoded.parents.tolist(), decoded.values.tolist()
-        for row, (k, expression) in enumerate(zip(group, some, strict=True)):
-            size = len(expression)
+        for row, k in enumerate(group):
+            expression, size = expressions[k], len(expressions[k])
             readings[k] = Reading(
                 expression,
                 tree_of(expression),
@@ -165,22 +159,27 @@ def answers(
 ) -> list[int]:
     """The answers alone, which is faster."""
     found: dict[int, int] = {}
-    for group, used in _together(expressions, rounds):
-        table = tensors_of([expressions[k] for k in group])
-        decoded = decoder(table["tokens"].long(), table["length"], table["parents"].long(), used)
+    for group, decoded in _decoded(decoder, expressions, rounds):
         found |= zip(group, decoded.answers.tolist(), strict=True)
     return [found[k] for k in range(len(expressions))]
 
 
-def _together(
-    expressions: Sequence[Expression], rounds: int | None
-) -> Iterator[tuple[list[int], int]]:
-    """Which expressions to decode together, and in how many rounds.
+def _decoded(
+    decoder: Decoder, expressions: Sequence[Expression], rounds: int | None
+) -> Iterator[tuple[list[int], Decoded]]:
+    """Which expressions were decoded together, and what came out.
 
-    An answer can depend on the number of rounds, so it must not depend on the company.
+    Without ``rounds`` an expression has as many as the tree has levels that the model chose for it,
+    and at least 5. Nothing of the true tree is used, and an answer does not depend on the company.
     """
-    needed = [rounds_of(each) if rounds is None else rounds for each in expressions]
-    for used in sorted(set(needed)):
-        some = [k for k, number in enumerate(needed) if number == used]
-        for group in groups([expressions[k] for k in some]):
-            yield [some[k] for k in group], used
+    for group in groups(expressions):
+        table = tensors_of([expressions[k] for k in group])
+        tokens = table["tokens"].long()
+        parents = decoder.choose(tokens, table["length"], table["parents"].long())
+        if rounds is None:
+            needed = levels(parents).clamp(min=ROUNDS)
+        else:
+            needed = torch.full((len(group),), rounds)
+        for used in needed.unique().tolist():
+            rows = (needed == used).nonzero().flatten()
+            yield [group[k] for k in rows], decoder.follow(tokens[rows], parents[rows], used)
