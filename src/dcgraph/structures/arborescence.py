@@ -115,13 +115,16 @@ def sample(
 ) -> Int[Tensor, "*batch n"]:
     r"""The parents in a tree drawn from p(T), exactly; -1 where there is none.
 
-    One node after the other draws its parent, given those drawn before:
+    This is the elimination backwards, as :func:`marginals`: a tree of the graph without k is drawn
+    first, then k is brought back. Each edge (c, p) of that tree goes by way of k with probability
+    :math:`r_{cp}`, so that c becomes a child of k; and the parent of k is drawn from
+    :math:`q_{kp}` among the nodes that still lead to the root, not to k.
 
-    .. math:: p(\pi_c = p \mid \pi_1 \ldots \pi_{c-1}) \propto w_{cp} h_p
-
-    with :math:`h_p` the probability that a walk from p, along edges drawn by their weights where no
-    parent is drawn yet, gets to the root without passing c (Wilson 1996 walks; this computes where
-    the walks lead, because a walk among nodes that prefer each other takes e^gap steps).
+    Why it is exact: let A be the children of k, and :math:`Q_0` the sum of q over the nodes that
+    lead to the root. Full trees with these children and these other edges weigh
+    :math:`s_k Q_0 \prod_A w_{ck}` in all. In the trees without k each c in A has a parent of its
+    own, drawn from q, and these may not close a circle; by Cayley's formula they weigh
+    :math:`Q_0 (\sum_p q_{kp})^{|A| - 1} \prod_A w_{ck}`, where the sum is 1. It is the same.
 
     Args:
         scores, mask, used: as in :func:`log_partition`.
@@ -132,25 +135,29 @@ def sample(
     given = graph(scores.detach(), mask, used)
     _, theta = _shifted(given)
     gumbel = standard_noise(noise, theta, generator)
-    n = theta.shape[-1]
-    node = torch.arange(n, device=theta.device)
-    leads_to = node.expand(theta.shape[:-1])  # where the drawn parents lead: the root or undrawn
-    chosen = [torch.zeros_like(leads_to[..., 0])]
-    w = theta  # between the nodes 0, c, c + 1, ..., n - 1
-    for c in range(1, n):
-        reach = _reach(w)
-        spent = reach.new_full((*reach.shape[:-1], c - 1), FORBIDDEN)  # no node leads to these
-        at = torch.cat([reach[..., :1], spent, reach[..., 1:]], -1).gather(-1, leads_to)
-        drawn = (theta[..., c, :] + at + gumbel[..., c, :]).argmax(-1)
-        chosen.append(drawn)
-        target = leads_to.gather(-1, drawn.unsqueeze(-1))
-        leads_to = torch.where(leads_to == c, target, leads_to)
-        # What led to c now leads to the target of c.
-        others = torch.cat([node[:1], node[c + 1 :]])
-        w = torch.cat([w[..., :1, :], w[..., 2:, :]], -2)
-        moved = w[..., 1, None].masked_fill((others != target).unsqueeze(-2), FORBIDDEN)
-        w = torch.logaddexp(torch.cat([w[..., :1], w[..., 2:]], -1), moved)
-    return parents(torch.stack(chosen, -1), given)
+    w, steps = theta, []
+    for _ in range(theta.shape[-1] - 1):
+        q, direct, by_way = _paths(w)
+        steps.append((q, by_way - direct))
+        w = torch.logaddexp(direct, by_way)
+    node = torch.arange(theta.shape[-1], device=theta.device)
+    chosen = torch.zeros_like(theta[..., :1, 0], dtype=torch.long)  # by the nodes so far
+    for q, odds in reversed(steps):
+        k = q.shape[-1]
+        own_odds = odds.gather(-1, chosen.unsqueeze(-1)).squeeze(-1)
+        by_k = (_logistic(gumbel[..., :k, k]) < own_odds) & (node[:k] > 0)
+        end = torch.where(by_k, node[:k], chosen)  # the way up ends at k's children and at the root
+        for _ in range(k.bit_length()):
+            end = end.gather(-1, end)
+        parent = (q + gumbel[..., k, :k]).masked_fill(end > 0, -torch.inf).argmax(-1, keepdim=True)
+        chosen = torch.cat([chosen.masked_fill(by_k, k), parent], -1)
+    return parents(chosen, given)
+
+
+def _logistic(gumbel: Tensor) -> Tensor:
+    """Logistic noise log(u / (1 - u)) with the u of Gumbel noise -log(-log u)."""
+    e = torch.exp(-gumbel)
+    return -e - torch.log(-torch.expm1(-e))
 
 
 def marginals_by_torch(w: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
@@ -198,19 +205,6 @@ def _paths(w: Float[Tensor, "*batch n n"]) -> tuple[Tensor, Tensor, Tensor]:
     q = last[..., :k].log_softmax(-1)
     # Contiguous, because torch's logaddexp on the CPU is ten times slower on parts of a tensor.
     return q.squeeze(-2), direct.contiguous(), column + q
-
-
-def _reach(w: Float[Tensor, "*batch m m"]) -> Float[Tensor, "*batch m"]:
-    """log of the probability that a walk from each node comes to node 0 before node 1."""
-    rows = []
-    for _ in range(w.shape[-1] - 2):
-        q, direct, by_way = _paths(w)
-        rows.append(q)
-        w = torch.logaddexp(direct, by_way)
-    reach = F.pad(torch.zeros_like(w[..., 0, :1]), (0, 1), value=FORBIDDEN)
-    for q in reversed(rows):
-        reach = torch.cat([reach, (q + reach).logsumexp(-1, keepdim=True)], -1)
-    return reach
 
 
 def _chu_liu_edmonds(w: Float[Tensor, "*batch n n"]) -> Int[Tensor, "*batch n"]:
