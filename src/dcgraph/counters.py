@@ -184,6 +184,10 @@ def draw_kept(
 
 @torch.library.custom_op("dcgraph::kept", mutates_args=())
 def _keep(keys: Tensor, rows: Tensor, dim: int, share: float) -> Tensor:
+    if keys.is_cuda and kernels.available():
+        from .kernels.dropout import draw_kept
+
+        return draw_kept(keys, rows, dim, share)
     each = -(-dim // 8)
     place = torch.arange(each, device=keys.device)
     words = philox(keys[..., None, None], (rows.unsqueeze(-1), place, 0, 1))

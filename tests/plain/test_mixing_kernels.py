@@ -15,12 +15,13 @@ import dcgraph as dc
 from captured import losses_of_captured_steps
 from dcgraph import kernels
 from dcgraph.counters import draw_gumbel_at, draw_kept, row_keys
-from dcgraph.mixing import Way, blockwise, operators, plain, ways
+from dcgraph.mixing import Way, blockwise, operators, plain, steps_by_torch, ways
 from dcgraph.mixing.blockwise import Block
 from dcgraph.mixing.functions import make_problem
 from dcgraph.mixing.problem import Problem
 
 steps = pytest.importorskip("dcgraph.kernels.mixing", reason="the kernels need Triton")
+dropout = pytest.importorskip("dcgraph.kernels.dropout", reason="the kernels need Triton")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 on_gpu = pytest.mark.skipif(DEVICE == "cpu", reason="there is no GPU")
 
@@ -123,6 +124,9 @@ def test_fused_steps_with_weights_kept(name: str, monkeypatch: pytest.MonkeyPatc
 def test_fused_steps_with_dropout_and_without_mixture() -> None:
     agree(problem(dropout=0.4), "blockwise", mixes=True, chooses=False)
     agree(case("a target"), "blockwise", mixes=False, chooses=True)
+    target = torch.tensor([[0, 300, 250], [127, 128, 7]], device=DEVICE)
+    p = problem(beta=0.0, dropout=0.4).with_target(target)
+    agree(p, "blockwise", mixes=False, chooses=False)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -172,9 +176,23 @@ def test_noise_and_dropout_are_those_of_the_twin() -> None:
     steps.draw(keys, noise, 300)
     expected = draw_gumbel_at(keys.cpu(), 300, 700).to(DEVICE)
     torch.testing.assert_close(noise, expected, rtol=1e-3, atol=1e-3)
-    rows = torch.arange(40, 100, device=DEVICE).expand(3, -1)
-    kept = steps.draw_kept_rows(keys, 40, 60, 21, 0.3)
-    assert torch.equal(kept, draw_kept(keys, rows, 21, 0.3))
+    rows = torch.randint(100, (3, 60), device=DEVICE)
+    kept = dropout.draw_kept(keys, rows, 21, 0.3)
+    assert torch.equal(kept.cpu(), draw_kept(keys.cpu(), rows.cpu(), 21, 0.3))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("to", [torch.float32, torch.bfloat16])
+def test_dropped_rows_are_those_of_the_twin(dtype: torch.dtype, to: torch.dtype) -> None:
+    p = problem(dropout=0.3)
+    values = torch.randn(2, 90, 5, device=DEVICE).to(dtype)[:, 10:70]
+    found, expected = (values.new_zeros(2, 80, 5, dtype=to) for _ in range(2))
+    sources = [(values, values), (found[:, :60], expected[:, :60])]  # at last in place
+    for own, of_twin in sources:
+        steps.drop(p, own, 40, found[:, :60])
+        steps_by_torch.drop(p, of_twin, 40, expected[:, :60])
+        assert torch.equal(found == 0, expected == 0) and (found[:, :60] == 0).any()
+        torch.testing.assert_close(found, expected, rtol=0 if to == torch.float32 else 2e-2, atol=0)
 
 
 def test_a_gpu_without_triton_says_so_once(monkeypatch: pytest.MonkeyPatch) -> None:

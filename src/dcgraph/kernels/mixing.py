@@ -19,6 +19,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from .dropout import drop, logits_at  # noqa: F401  # steps, too
 from .gumbel import log2_exponential
 
 IN_PLACE = False  # whether the weights may stand where the scores do
@@ -347,39 +348,6 @@ def _draw(out, keys, count, first, tile: tl.constexpr):
     _put(out, column + 3 * _QUARTER, e3 * -_LN_2, first, last)
 
 
-@triton.jit
-def _keep(
-    out, keys, first, count, dim, each, threshold, factor,
-    rows: tl.constexpr, width: tl.constexpr,
-):  # fmt: skip
-    """Dropout factors of some rows of a codebook, as ``counters.draw_kept`` has them."""
-    group = tl.program_id(0).to(tl.int64)
-    row = tl.program_id(1) * rows + tl.arange(0, rows)[:, None]
-    draw = tl.arange(0, width)[None, :]
-    zero = tl.zeros([rows, width], tl.uint32)
-    counter = zero + (first + row).to(tl.uint32)
-    a, b, c, d = tl.philox(
-        tl.load(keys + group), counter, zero + draw.to(tl.uint32), zero, zero + 1, _ROUNDS
-    )
-    at = out + (group * count + row) * dim
-    real = (row < count) & (draw < each)
-    for half in tl.static_range(2):
-        tl.store(at + draw + (0 + half) * each, _kept(a, half, threshold, factor),
-                 real & (draw + (0 + half) * each < dim))  # fmt: skip
-        tl.store(at + draw + (2 + half) * each, _kept(b, half, threshold, factor),
-                 real & (draw + (2 + half) * each < dim))  # fmt: skip
-        tl.store(at + draw + (4 + half) * each, _kept(c, half, threshold, factor),
-                 real & (draw + (4 + half) * each < dim))  # fmt: skip
-        tl.store(at + draw + (6 + half) * each, _kept(d, half, threshold, factor),
-                 real & (draw + (6 + half) * each < dim))  # fmt: skip
-
-
-@triton.jit
-def _kept(word, half: tl.constexpr, threshold, factor):
-    drawn = (word >> (16 * half)) & 0xFFFF
-    return tl.where(drawn.to(tl.int32) >= threshold, factor, 0.0)
-
-
 def draw(keys: Tensor, out: Tensor, first: int) -> None:
     """Gumbel noise of the columns from ``first`` on, a row of ``out`` for each key."""
     count = out.shape[-1]
@@ -387,17 +355,6 @@ def draw(keys: Tensor, out: Tensor, first: int) -> None:
     grid = keys.numel(), triton.cdiv(first + count - begin, _TILE)
     if out.numel():
         _draw[grid](out, keys.contiguous(), count, first, tile=_TILE, num_warps=_WARPS)
-
-
-def draw_kept_rows(keys: Tensor, first: int, count: int, dim: int, share: float) -> Tensor:
-    """Dropout factors [groups, count, dim] of rows of a codebook."""
-    out = torch.empty(len(keys), count, dim, device=keys.device)
-    each, rows = triton.cdiv(dim, 8), 32
-    _keep[len(keys), triton.cdiv(count, rows)](
-        *(out, keys.contiguous(), first, count, dim, each, round(share * 65536), 1 / (1 - share)),
-        rows=rows, width=triton.next_power_of_2(each),
-    )  # fmt: skip
-    return out
 
 
 def absorb(

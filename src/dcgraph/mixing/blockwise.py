@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from .. import kernels
-from ..counters import GROUP, draw_kept
+from ..counters import GROUP
 from . import steps_by_torch
 from .problem import Problem
 
@@ -150,7 +150,7 @@ def forward(
     buffer = new(groups, rows, 0 if keep and in_place else widest, dtype=island)
     weights = buffer if keep or in_place else query.new_empty(groups, rows, widest)
     for number, part in enumerate(parts):
-        codes, _ = _codes(p, part)
+        codes = _codes(p, part, run)
         own = kept.of(parts, number) if keep else weights[..., : part.width]
         scores = own if keep and in_place else buffer[..., : part.width]
         _multiply(query, codes.mT, scores)
@@ -197,7 +197,7 @@ def backward(
     d_codebook = torch.empty_like(p.codebook, memory_format=torch.contiguous_format)
     d_tau, d_beta = (p.tau.new_zeros((groups, rows) if learns_dials else 0) for _ in range(2))
     for number, part in enumerate(parts):
-        codes, factors = _codes(p, part)
+        codes = _codes(p, part, run)
         scores, pair = buffer[..., : part.width], pairs[:, :height, : part.width]
         if has_weights:
             _multiply(both[:, rows:], codes.mT, pair[:, :rows])
@@ -211,12 +211,13 @@ def backward(
                 d_beta += dials[1]
         _multiply(pair[:, :rows], codes, d_query, adds=number > 0)
         target = part.of(d_codebook)
-        if factors is None and target.dtype in (dtype, torch.float32):
-            _multiply(pair.mT, beside_pairs, target)
-        else:
-            product = both.new_empty(target.shape, dtype=island)
-            _multiply(pair.mT, beside_pairs, product)
-            target.copy_(product if factors is None else product.mul_(factors))
+        direct = target.dtype in (dtype, torch.float32)
+        product = target if direct else both.new_empty(target.shape, dtype=island)
+        _multiply(pair.mT, beside_pairs, product)
+        if p.dropout:
+            run.drop(p, product, part.first, target)
+        elif not direct:
+            target.copy_(product)
     return d_query.to(p.query.dtype), d_codebook, d_tau, d_beta
 
 
@@ -226,23 +227,13 @@ def product_dtype(p: Problem) -> torch.dtype:
     return torch.bfloat16 if on_gpu and kernels.available() else p.island
 
 
-def _codes(p: Problem, part: Block) -> tuple[Tensor, Tensor | None]:
-    """Rows of the codebook, ready for products, and the factors of their dropout."""
-    codes = part.of(p.codebook).to(product_dtype(p))
+def _codes(p: Problem, part: Block, run: Any) -> Tensor:
+    """Rows of the codebook after dropout, ready for products."""
+    codes, dtype = part.of(p.codebook), product_dtype(p)
     if not p.dropout:
-        return codes, None
-    factors = _factors(p, part)
-    return codes * factors.to(codes.dtype), factors
-
-
-def _factors(p: Problem, part: Block) -> Tensor:
-    keys, dim = p.keys[:, 0], p.codebook.shape[-1]
-    if keys.is_cuda and kernels.available():
-        from ..kernels.mixing import draw_kept_rows
-
-        return draw_kept_rows(keys, part.first, part.width, dim, p.dropout)
-    rows = torch.arange(part.first, part.last, device=keys.device)
-    return draw_kept(keys, rows.expand(len(keys), -1), dim, p.dropout)
+        return codes.to(dtype)
+    dropped: Tensor = run.drop(p, codes, part.first, codes.new_empty(codes.shape, dtype=dtype))
+    return dropped
 
 
 def _multiply(a: Tensor, b: Tensor, out: Tensor, adds: bool = False) -> None:

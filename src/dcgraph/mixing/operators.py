@@ -71,7 +71,7 @@ def _forward(
 
 def _at_target(p: Problem, target: Tensor) -> Tensor:
     """a[target], as exact as the sum of the products in one row is."""
-    a = (p.query.to(p.island) * p.codes(target).to(p.island)).sum(-1) / p.tau
+    a: Tensor = blockwise.steps(p).logits_at(p, target)
     if p.mask is not None:
         allowed = p.mask.gather(-1, target.unsqueeze(-1)).squeeze(-1)
         a = a.masked_fill(~allowed, -torch.inf)

@@ -11,13 +11,27 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ..counters import draw_gumbel_at
+from ..counters import draw_gumbel_at, draw_kept
 from .problem import Problem
 
 if TYPE_CHECKING:
     from .blockwise import Block, State
 
 IN_PLACE = True  # whether the weights may stand where the scores do
+
+
+def drop(p: Problem, values: Tensor, first: int, out: Tensor) -> Tensor:
+    """Rows from ``first`` on of a codebook, or of its gradient, times their dropout factors."""
+    keys, (count, dim) = p.keys[:, 0], values.shape[1:]
+    rows = torch.arange(first, first + count, device=keys.device)
+    factors = draw_kept(keys, rows.expand(len(keys), -1), dim, p.dropout)
+    dtype = torch.promote_types(values.dtype, out.dtype)
+    return torch.mul(values.to(dtype), factors.to(dtype), out=out)
+
+
+def logits_at(p: Problem, index: Tensor) -> Tensor:
+    """The logits of one category of each row, without noise."""
+    return (p.query.to(p.island) * p.codes(index).to(p.island)).sum(-1) / p.tau
 
 
 def absorb(
