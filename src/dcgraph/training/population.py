@@ -94,7 +94,8 @@ class Population:
             value if dim is None else tree_map(first, value)
             for value, dim in zip(arguments, in_dims, strict=True)
         ]
-        result = one(self._unflatten(weights[0]), tree_map(first, self.dials), *single)
+        row = weights.squeeze(0)  # its gradient is a view; that of weights[0] would be a copy
+        result = one(self._unflatten(row), tree_map(first, self.dials), *single)
         return tree_map(lambda tensor: tensor.unsqueeze(0), result)
 
     def replica(
