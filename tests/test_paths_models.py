@@ -23,6 +23,7 @@ from dcgraph.tasks.paths.composing import (
 )
 from dcgraph.tasks.paths.hopping import DiscreteComplEx
 from dcgraph.tasks.paths.recurrent import ROP, PathRNN
+from dcgraph.tasks.paths.sharing import shared
 from dcgraph.tasks.paths.transformer import LONGEST, CoKE, Layer
 from dcgraph.training.population import Population
 
@@ -231,6 +232,33 @@ def test_a_population_of_models_is_each_of_them_alone(name: str, entities: int) 
         own = [p.grad for p in model.parameters() if p.grad is not None]
         size = math.sqrt(sum(float(g.square().sum()) for g in own))
         assert float(gradient[replica].norm()) == pytest.approx(size, rel=1e-3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_shared_table_has_the_gradient_of_all_its_uses(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    table, index = torch.randn(2, 9, 4), torch.tensor([[3, 3, 0], [8, 0, 8]])
+    weights = torch.randn(9, 4).to(dtype)
+
+    def value(rows: Tensor, tables: list[Tensor]) -> Tensor:  # the second use has no gradient
+        of_tables = [(t.square() * weights).float().sum() for t in tables[::2]]
+        return rows.square().sum() + sum(of_tables)
+
+    def one(table: Tensor, index: Tensor) -> Tensor:
+        return value(*shared(table, index, 3, dtype))
+
+    def plainly(table: Tensor, index: Tensor) -> Tensor:
+        return value(table[index], [table.to(dtype)] * 3)
+
+    leaf = table.requires_grad_()
+    (expected,) = torch.autograd.grad(plainly(leaf[0], index[0]) + plainly(leaf[1], index[1]), leaf)
+    (found,) = torch.autograd.grad(one(leaf[0], index[0]) + one(leaf[1], index[1]), leaf)
+    (mapped,) = torch.autograd.grad(torch.func.vmap(one)(leaf, index).sum(), leaf)
+    torch.testing.assert_close(found, expected, rtol=1e-2, atol=1e-2 * float(expected.abs().max()))
+    torch.testing.assert_close(mapped, found)
+    rows, _ = shared(leaf[0], index[0], 3, dtype)
+    (of_rows,) = torch.autograd.grad(rows.sum(), leaf)
+    assert of_rows[0, :, 0].tolist() == [1, 0, 0, 2, 0, 0, 0, 0, 0]
 
 
 @pytest.mark.parametrize("entities", [7, 4100])

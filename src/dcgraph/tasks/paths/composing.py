@@ -8,6 +8,7 @@ loss and scores are the same for all of them, and none makes a matrix of scores 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -16,6 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from ...mixing import cross_entropy
+from .sharing import shared
 
 PRECISIONS = {"float32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16}
 """What products with the matrix of entities are computed in."""
@@ -58,15 +60,16 @@ class PathModel(nn.Module, ABC):
         self,
         source: Float[Tensor, "queries width"],
         relations: Float[Tensor, "queries hops ..."],
-        candidates: Float[Tensor, "entities compared"],
+        candidates: Sequence[Float[Tensor, "entities compared"]],
     ) -> Float[Tensor, "queries compared"]:
         """Where paths lead from these vectors of sources along these of relations.
 
-        A model that chooses entities on the way chooses among the candidates.
+        A model that chooses entities on the way chooses among the candidates: for each hop there is
+        the table of all of them, which for the last one are the answers.
         """
 
     def candidates(self) -> Float[Tensor, "entities compared"]:
-        """What a query is compared with, for every entity."""
+        """What a query is compared with, for every entity; the entity's vector comes first."""
         return self.entities
 
     def query(
@@ -78,8 +81,11 @@ class PathModel(nn.Module, ABC):
         """The vectors to compare the candidates with; these are the model's own if not given."""
         candidates = self.candidates() if candidates is None else candidates
         start = F.embedding(source.long(), self.entities)
+        return self._walk(start, path, [candidates] * path.shape[1])
+
+    def _walk(self, start: Tensor, path: Tensor, candidates: Sequence[Tensor]) -> Tensor:
         start = F.dropout(start, self.shape.subject_dropout, self.training)
-        relations = self.relations[path.long()]
+        relations = self.relations.index_select(0, path.long().flatten()).unflatten(0, path.shape)
         relations = F.dropout(relations, self.shape.relation_dropout, self.training)
         return self.queries(start, relations, candidates)
 
@@ -100,10 +106,11 @@ class PathModel(nn.Module, ABC):
         candidates = self.candidates()
         if not self.training:
             return cross_entropy(self.query(source, path, candidates), candidates, target.long())
-        candidates = candidates.to(PRECISIONS[self.shape.precision])  # once, for hops and loss
-        query = self.query(source, path, candidates).to(candidates.dtype)
+        dtype = PRECISIONS[self.shape.precision]
+        rows, tables = shared(candidates, source.long(), path.shape[1], dtype)
+        query = self._walk(rows[:, : self.shape.width], path, tables).to(dtype)
         dropout = self.shape.object_dropout
-        loss = cross_entropy(query, candidates, target.long(), dropout=dropout)
+        loss = cross_entropy(query, tables[-1], target.long(), dropout=dropout)
         if self.shape.l2_entities or self.shape.l2_relations:
             loss = loss + self.penalty(source, path, target)
         return loss
@@ -142,7 +149,7 @@ def complex_product(
 class ComplEx(PathModel):
     """Relations turn and stretch complex numbers: s * r1 * ... * rk (Trouillon et al., 2016)."""
 
-    def queries(self, source: Tensor, relations: Tensor, candidates: Tensor) -> Tensor:
+    def queries(self, source: Tensor, relations: Tensor, candidates: Sequence[Tensor]) -> Tensor:
         for relation in relations.unbind(1):
             source = complex_product(source, relation)
         return source
@@ -151,7 +158,7 @@ class ComplEx(PathModel):
 class DistMult(PathModel):
     """Relations stretch: s * r1 * ... * rk, number by number."""
 
-    def queries(self, source: Tensor, relations: Tensor, candidates: Tensor) -> Tensor:
+    def queries(self, source: Tensor, relations: Tensor, candidates: Sequence[Tensor]) -> Tensor:
         return source * relations.prod(1)
 
 
@@ -162,7 +169,7 @@ class Bilinear(PathModel):
         width = self.shape.width  # vectors keep their length, on average
         return _uniform(self.shape.relations, width, width, limit=(3 / width) ** 0.5)
 
-    def queries(self, source: Tensor, relations: Tensor, candidates: Tensor) -> Tensor:
+    def queries(self, source: Tensor, relations: Tensor, candidates: Sequence[Tensor]) -> Tensor:
         for matrix in relations.unbind(1):
             source = torch.bmm(source.unsqueeze(1), matrix).squeeze(1)
         return source
@@ -175,7 +182,7 @@ class TransE(PathModel):
     all entities, so that neither ranks nor cross-entropy need it.
     """
 
-    def queries(self, source: Tensor, relations: Tensor, candidates: Tensor) -> Tensor:
+    def queries(self, source: Tensor, relations: Tensor, candidates: Sequence[Tensor]) -> Tensor:
         end = source + relations.sum(1)
         return torch.cat([2 * end, -torch.ones_like(end[:, :1])], 1)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from jaxtyping import Float
 from torch import Tensor
 
@@ -43,12 +45,11 @@ class DiscreteComplEx(ComplEx):
         self,
         source: Float[Tensor, "queries width"],
         relations: Float[Tensor, "queries hops width"],
-        candidates: Float[Tensor, "entities width"],
+        candidates: Sequence[Float[Tensor, "entities width"]],
     ) -> Float[Tensor, "queries width"]:
-        kind = candidates.dtype
         *others, last = relations.unbind(1)
         at = source
-        for relation in others:
-            u = complex_product(at, relation)
-            at = self.hop(u.to(kind), residual=at.to(kind), codebook=candidates).to(source.dtype)
+        for relation, rows in zip(others, candidates[:-1], strict=True):
+            u, kind = complex_product(at, relation), rows.dtype
+            at = self.hop(u.to(kind), residual=at.to(kind), codebook=rows).to(source.dtype)
         return complex_product(at, last)

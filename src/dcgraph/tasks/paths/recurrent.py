@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -19,7 +21,7 @@ class PathRNN(PathModel):
         self.state = nn.Linear(shape.width, shape.width)
         self.input = nn.Linear(shape.width, shape.width, bias=False)
 
-    def queries(self, source: Tensor, relations: Tensor, candidates: Tensor) -> Tensor:
+    def queries(self, source: Tensor, relations: Tensor, candidates: Sequence[Tensor]) -> Tensor:
         for relation in relations.unbind(1):
             source = torch.tanh(self.state(source) + self.input(relation))
         return source
@@ -38,7 +40,7 @@ class ROP(PathModel):
         self.proposal = nn.Linear(2 * shape.width, shape.width)
         self.prediction = nn.Linear(shape.width, shape.width)
 
-    def queries(self, source: Tensor, relations: Tensor, candidates: Tensor) -> Tensor:
+    def queries(self, source: Tensor, relations: Tensor, candidates: Sequence[Tensor]) -> Tensor:
         for relation in relations.unbind(1):
             reset, update = self.gates(torch.cat([source, relation], 1)).sigmoid().chunk(2, 1)
             proposed = torch.tanh(self.proposal(torch.cat([reset * source, relation], 1)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
@@ -31,7 +33,7 @@ class CoKE(PathModel):
         self.compare = nn.LayerNorm(shape.width)
         self.dropout = dropout
 
-    def queries(self, source: Tensor, relations: Tensor, candidates: Tensor) -> Tensor:
+    def queries(self, source: Tensor, relations: Tensor, candidates: Sequence[Tensor]) -> Tensor:
         if relations.shape[1] > LONGEST:
             raise ValueError(
                 f"the path has {relations.shape[1]} relations, but this model reads {LONGEST} at "
