@@ -10,12 +10,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from ... import kernels
 from ...mixing import cross_entropy
 from .sharing import shared
 
@@ -133,17 +135,27 @@ def _uniform(*sizes: int, limit: float) -> nn.Parameter:
 
 
 def complex_product(
-    a: Float[Tensor, "*batch width"], b: Float[Tensor, "*batch width"]
+    a: Float[Tensor, "*batch width"],
+    b: Float[Tensor, "*batch width"],
+    dtype: torch.dtype | None = None,
 ) -> Float[Tensor, "*batch width"]:
     """The products of complex numbers; a vector has all real parts, then all imaginary ones.
 
-    Re<s, r, conj(o)> is then the plain product of the vectors complex_product(s, r) and o.
+    Re<s, r, conj(o)> is then the plain product of the vectors complex_product(s, r) and o. The
+    result has that dtype, if one is given.
 
     >>> complex_product(torch.tensor([1.0, 2.0]), torch.tensor([0.0, 1.0]))  # (1 + 2i) * i
     tensor([-2.,  1.])
     """
+    dtype = dtype or torch.promote_types(a.dtype, b.dtype)
+    if a.is_cuda and kernels.available() and not torch.compiler.is_compiling():
+        from ...kernels.complex import DTYPES, ComplexProduct
+
+        if {a.dtype, b.dtype, dtype} <= set(DTYPES):
+            multiply: Any = ComplexProduct.apply
+            return multiply(a, b, dtype)  # type: ignore[no-any-return]
     (a_re, a_im), (b_re, b_im) = a.chunk(2, -1), b.chunk(2, -1)
-    return torch.cat([a_re * b_re - a_im * b_im, a_re * b_im + a_im * b_re], -1)
+    return torch.cat([a_re * b_re - a_im * b_im, a_re * b_im + a_im * b_re], -1).to(dtype)
 
 
 class ComplEx(PathModel):

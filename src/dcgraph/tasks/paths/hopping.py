@@ -50,6 +50,6 @@ class DiscreteComplEx(ComplEx):
         *others, last = relations.unbind(1)
         at = source
         for relation, rows in zip(others, candidates[:-1], strict=True):
-            u, kind = complex_product(at, relation), rows.dtype
-            at = self.hop(u.to(kind), residual=at.to(kind), codebook=rows).to(source.dtype)
-        return complex_product(at, last)
+            u = complex_product(at, relation, rows.dtype)
+            at = self.hop(u, residual=at.to(rows.dtype), codebook=rows)
+        return complex_product(at, last, candidates[-1].dtype)
