@@ -116,12 +116,12 @@ def test_a_diverging_replica_stops_and_changes_no_other_by_a_bit(poison: float) 
     sick.weights[1, 0] = poison
     frozen = sick.weights[1].clone()
     sick_stepper.run(5)
-    assert sick_stepper.alive.tolist() == [True, False, True]
-    assert sick_stepper.stopped_at.tolist() == [-1, 3, -1]
+    assert sick_stepper.course.alive.tolist() == [True, False, True]
+    assert sick_stepper.course.stopped_at.tolist() == [-1, 3, -1]
     for r in (0, 2):
         assert torch.equal(sick.weights[r], healthy.weights[r])
     torch.testing.assert_close(sick.weights[1], frozen, rtol=0, atol=0, equal_nan=True)
-    assert stepper.alive.all()
+    assert stepper.course.alive.all()
 
 
 def test_averaged_weights_follow_the_weights_of_those_who_ask() -> None:

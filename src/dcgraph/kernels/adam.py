@@ -1,7 +1,9 @@
 """A step of Adam in one pass over memory.
 
-The twin of the kernel is ``training.adam._all_rows``.
+The twins of the kernels are ``training.adam._all_rows`` and ``_corrected``.
 """
+
+import math
 
 import torch
 import triton
@@ -31,6 +33,30 @@ def _adam(
         tl.store(first + at, m, inside)
         tl.store(second + at, v, inside)
         tl.store(weights + at, w, inside)
+
+
+@triton.jit
+def _correct(lr, step, size, smallest, rows, log2_beta1, log2_beta2, epsilon, tile: tl.constexpr):
+    """In float64: 1 - beta^t is small at first, and there are few rows."""
+    t = tl.load(step).to(tl.float64)
+    correction = tl.sqrt(1 - tl.exp2(t * log2_beta2))
+    row = tl.arange(0, tile)
+    own = tl.load(lr + row, row < rows, 0.0) * correction / (1 - tl.exp2(t * log2_beta1))
+    tl.store(size + row, own.to(tl.float32), row < rows)
+    tl.store(smallest, (epsilon * correction).to(tl.float32))
+
+
+def corrected(
+    lr: Tensor, step: Tensor, betas: tuple[float, float], epsilon: float
+) -> tuple[Tensor, Tensor]:
+    """Learning rates and epsilon with both bias corrections."""
+    size, smallest = torch.empty_like(lr), lr.new_empty(())
+    with torch.cuda.device_of(lr):
+        _correct[(1,)](
+            *(lr.contiguous(), step, size, smallest, len(lr), *map(math.log2, betas), epsilon),
+            tile=triton.next_power_of_2(len(lr)), num_warps=1,
+        )  # fmt: skip
+    return size, smallest
 
 
 def adam_(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -76,10 +77,11 @@ def _row_by_row(
 def _in_one_kernel(
     weights: Tensor, gradient: Tensor, moments: Moments, lr: Tensor, step: Tensor
 ) -> None:
-    from ..kernels.adam import adam_ as kernel
+    from ..kernels import adam as kernel
 
+    sizes = kernel.corrected(lr, step, (_BETA1, _BETA2), _EPSILON)
     shares = 1 - _BETA1, 1 - _BETA2
-    kernel(weights, gradient, moments.first, moments.second, *_corrected(lr, step), shares)
+    kernel.adam_(weights, gradient, moments.first, moments.second, *sizes, shares)
 
 
 def _all_rows(
@@ -98,5 +100,6 @@ def _corrected(lr: Tensor, step: Tensor) -> tuple[Tensor, Tensor]:
     :math:`\eta \sqrt{1 - \beta_2^t} / (1 - \beta_1^t)` and :math:`\epsilon \sqrt{1 - \beta_2^t}`.
     """
     t = step.to(lr.dtype)
-    correction = (1 - _BETA2**t).sqrt()
-    return lr * correction / (1 - _BETA1**t), _EPSILON * correction
+    of_first, of_second = (-torch.expm1(t * math.log(beta)) for beta in (_BETA1, _BETA2))
+    correction = of_second.sqrt()
+    return lr * correction / of_first, _EPSILON * correction

@@ -220,7 +220,7 @@ class _Run:
                     saved = time.monotonic()
                 if asked:
                     raise Interrupted
-                if not bool(self.stepper.alive.any()):
+                if not bool(self.stepper.course.alive.any()):
                     break
         self.so_far.seconds = time.monotonic() - began
         return self._outcome()
@@ -282,12 +282,12 @@ class _Run:
 
     def _evaluate(self) -> None:
         weights = self.stepper.tested_weights
-        alive = self.stepper.alive.tolist()
+        alive = self.stepper.course.alive.tolist()
         metrics = self._metrics(weights, self.split, alive)
         step = self.so_far.step
         examples = (step - self.loss_from) * self.stepper.batch
-        losses = (self.stepper.loss_sum / max(1, examples)).tolist()
-        self.stepper.loss_sum.zero_()
+        losses = (self.stepper.course.loss_sum / max(1, examples)).tolist()
+        self.stepper.course.loss_sum.zero_()
         self.loss_from = step
         monitored = metrics[self.chosen_by]
         self.best.update(weights, [float("nan") if m is None else m for m in monitored], step)
@@ -321,7 +321,7 @@ class _Run:
         return [_rounded(asdict(reading)) for reading in report.readings]
 
     def _report_stopped(self) -> None:
-        for index, step in enumerate(self.stepper.stopped_at.tolist()):
+        for index, step in enumerate(self.stepper.course.stopped_at.tolist()):
             if step >= 0 and index not in self.reported:
                 self.reported.add(index)
                 self.watch.stopped(self.replicas[index], step)
@@ -330,7 +330,7 @@ class _Run:
         self._report_stopped()
         everyone = [True] * len(self.replicas)
         test = self._metrics(self.best.weights, "test", everyone)
-        stopped = [step if step >= 0 else None for step in self.stepper.stopped_at.tolist()]
+        stopped = [step if step >= 0 else None for step in self.stepper.course.stopped_at.tolist()]
         return Outcome(
             replicas=self.replicas,
             population=self.population,

@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from ..checks import unchecked
 from ..nodes import Decode, Discrete, nodes
 from .adam import adam_, moments_like
+from .course import advance_, started
 from .population import Population
 from .settings import Settings
 from .task import Batch, Data, Precision, Task
@@ -56,13 +57,10 @@ class Stepper:
             torch.zeros(count, of_table, self.batch, dtype=torch.long, device=device)
             for of_table in batches
         ]
-        self._step = torch.zeros((), dtype=torch.long, device=device)
         self._cursors = torch.zeros(len(batches), dtype=torch.long, device=device)
         self._schedule: Iterator[int] = iter(())
         self._average = population.weights.clone() if self._averages else population.weights
-        self.alive: Bool[Tensor, " replicas"] = torch.ones(count, dtype=torch.bool, device=device)
-        self.stopped_at: Int[Tensor, " replicas"] = torch.full((count,), -1, device=device)
-        self.loss_sum: Float[Tensor, " replicas"] = torch.zeros(count, device=device)
+        self.course = started(count, device)
         self._loss = torch.compile(self._losses, dynamic=False) if compiled else self._losses
         self._apply = torch.compile(self._update, dynamic=False) if compiled else self._update
         self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
@@ -89,11 +87,11 @@ class Stepper:
             "weights": self._population.weights,
             "first_moment": self._moments.first,
             "second_moment": self._moments.second,
-            "step": self._step,
+            "step": self.course.step,
             "cursors": self._cursors,
-            "alive": self.alive,
-            "stopped_at": self.stopped_at,
-            "loss_sum": self.loss_sum,
+            "alive": self.course.alive,
+            "stopped_at": self.course.stopped_at,
+            "loss_sum": self.course.loss_sum,
         }
         if self._averages:
             state["average"] = self._average
@@ -205,17 +203,12 @@ class Stepper:
         return losses
 
     def _update(self, loss: Tensor, gradient: Tensor) -> None:
-        # A replica with NaN or infinity stops here: its learning rate becomes 0.
-        finite = loss.isfinite() & gradient.sum(-1).isfinite()
-        self.stopped_at.copy_(torch.where(self.alive & ~finite, self._step, self.stopped_at))
-        self.alive.logical_and_(finite)
-        self.loss_sum.add_(torch.where(self.alive, loss, 0.0))
-        remaining = (self._steps - self._step) / (self._steps - self._flat_steps).clamp(min=1)
-        lr = self._lr * remaining.clamp(max=1) * self.alive
-        self._step.add_(1)
-        adam_(self._population.weights, gradient, self._moments, lr, self._step)
+        total = gradient.sum(-1)  # which shows whether any entry is NaN or infinite
+        lr = advance_(self.course, loss, total, self._lr, self._flat_steps, self._steps)
+        adam_(self._population.weights, gradient, self._moments, lr, self.course.step)
         if self._averages:  # the first steps count less, so that the start is forgotten
-            decay = torch.minimum(self._average_decay, (1 + self._step) / (10 + self._step))
+            step = self.course.step
+            decay = torch.minimum(self._average_decay, (1 + step) / (10 + step))
             self._average.lerp_(self._population.weights, (1 - decay).unsqueeze(-1))
 
     @torch.no_grad()

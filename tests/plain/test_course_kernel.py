@@ -1,0 +1,27 @@
+"""The kernel that counts a step against its twin, in Triton's interpreter where there is no GPU."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from dcgraph.training.course import _advance_by_torch, started
+
+kernel = pytest.importorskip("dcgraph.kernels.course", reason="the kernels need Triton")
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def test_the_kernel_goes_the_way_of_its_twin() -> None:
+    found, expected = started(3, DEVICE), started(3, DEVICE)
+    lr, flat = torch.tensor([1e-3, 2e-3, 0.5]).to(DEVICE), torch.tensor([0.0, 4.0, 10.0]).to(DEVICE)
+    nan, inf = torch.nan, torch.inf
+    losses = [[1.0, 2.0, 3.0], [1.0, nan, 3.0], [1.0, 2.0, 3.0], [4.0, 2.0, 3.0]]
+    totals = [[0.0, -1.0, 3.0], [1.0, 2.0, 3.0], [1.0, 2.0, 3.0], [0.0, 0.0, -inf]]
+    for loss, total in torch.tensor([losses, totals]).to(DEVICE).unbind(1):
+        rates = kernel.advance_(loss, total, lr, flat, *vars(found).values(), 10)
+        torch.testing.assert_close(
+            rates, _advance_by_torch(expected, loss, total, lr, flat, 10), rtol=1e-6, atol=0
+        )
+        for name, tensor in vars(found).items():
+            assert torch.equal(tensor, getattr(expected, name)), name
+    assert found.stopped_at.tolist() == [-1, 1, 3] and found.step == 4
