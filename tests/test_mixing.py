@@ -32,6 +32,16 @@ def small_blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(blockwise._KEPT, "cpu", request.param)
 
 
+@pytest.mark.parametrize("width", [56, 60, 1000])
+@pytest.mark.parametrize("adds", [False, True])
+def test_a_sum_in_pieces_is_the_sum(width: int, adds: bool) -> None:
+    weights, codes = torch.rand(3, width).double(), torch.randn(width, 5).double()
+    before = torch.randn(3, 5).double()
+    out = before.clone()
+    blockwise.sum_in_pieces(weights, codes, out, adds)
+    torch.testing.assert_close(out, weights @ codes + (before if adds else 0))
+
+
 several_blocks = pytest.mark.usefixtures("small_blocks")
 
 
