@@ -12,7 +12,7 @@ from __future__ import annotations
 import ctypes
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -74,8 +74,8 @@ def ours(task: str, way: Way | None) -> Callable[[Tensor, Tensor, Tensor], Tenso
     return calls[task]
 
 
-def seconds(runs: list[Run], device: str) -> list[float]:
-    """Median time of each; on the CPU in turns, so that a busy moment hits all of them."""
+def seconds(runs: list[Run], device: str) -> list[list[float]]:
+    """Times of each; on the CPU in turns, so that a busy moment hits all of them."""
     if device == "cuda":
         return [cuda_seconds(run) for run in runs]
     for run in runs:
@@ -87,11 +87,11 @@ def seconds(runs: list[Run], device: str) -> list[float]:
             start = time.perf_counter()
             run()
             own.append(time.perf_counter() - start)
-    return [statistics.median(own) for own in times]
+    return times
 
 
-def cuda_seconds(run: Run) -> float:
-    """Median time; of what is short, as a captured graph, so that launches do not count."""
+def cuda_seconds(run: Run) -> list[float]:
+    """Of what is short, as a captured graph, so that launches do not count."""
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
         for _ in range(2):
@@ -105,8 +105,7 @@ def cuda_seconds(run: Run) -> float:
         once = _event_seconds(run)
     together = max(1, round(2e-3 / once))
     repeats = min(20, max(3, round(SECONDS / (together * once))))
-    times = [_event_seconds(run, together) for _ in range(repeats)]
-    return statistics.median(times)
+    return [_event_seconds(run, together) for _ in range(repeats)]
 
 
 def _event_seconds(run: Run, times: int = 1) -> float:
@@ -217,11 +216,22 @@ def rates(device: str) -> dict[str, float]:
             continue
         a, b = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
         with precision(name):
-            found[name] = 2 * side**3 / seconds([partial(torch.mm, a, b)], device)[0]
+            found[name] = 2 * side**3 / _median(seconds([partial(torch.mm, a, b)], device)[0])
     big = torch.empty(1 << (29 if device == "cuda" else 26), device=device)
     target = torch.empty_like(big)
-    found["copy"] = 2 * 4 * big.numel() / seconds([lambda: target.copy_(big)], device)[0]
+    found["copy"] = 2 * 4 * big.numel() / _median(seconds([lambda: target.copy_(big)], device)[0])
     return found
+
+
+def _median(times: Iterable[float]) -> float:
+    return statistics.median(times)
+
+
+def _backward(forward: list[float], both: list[float], device: str) -> float:
+    """What the backward pass takes: on the CPU of each turn, because turns differ."""
+    if device == "cuda":
+        return _median(both) - _median(forward)
+    return _median(b - f for f, b in zip(forward, both, strict=True))
 
 
 def floor(task: str, size: Size, name: str, speed: dict[str, float]) -> float:
@@ -287,12 +297,14 @@ def compete(
         row: Record = {"task": task, **vars(size), "precision": contender.precision}
         row["way"] = contender.way
         if contender.both is not None:
-            forward, total = next(times), next(times)
-            row |= {"forward": forward, "backward": max(0.0, total - forward)}
+            forward, both = next(times), next(times)
+            total = _median(both)
+            row |= {"forward": _median(forward), "backward": _backward(forward, both, device)}
+            row["total"] = total
             row |= {"bytes": contender.bytes}
             row["of_floor"] = floor(task, size, contender.precision, speed) / total
             if rows and "forward" in rows[0]:
-                row["speedup"] = (rows[0]["forward"] + rows[0]["backward"]) / total
+                row["speedup"] = rows[0]["total"] / total
         rows.append(row)
         print(_line(row))
     return rows

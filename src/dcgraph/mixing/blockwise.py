@@ -31,8 +31,9 @@ from ..counters import GROUP
 from . import steps_by_torch
 from .problem import Problem
 
-_ENTRIES = {"cpu": 1 << 20, "cuda": 1 << 25}
-"""Of a block of logits: on a CPU what its cache holds, on a GPU what keeps it busy."""
+_ENTRIES = {"cpu": 1 << 20, "cuda": 1 << 24, "cuda, kept": 1 << 25}
+"""Of a block of logits: on a CPU what its cache holds, on a GPU what keeps it busy. Where weights are
+made again, half the rows beside them are gradients, and so a block has half as many."""
 
 _KEPT = {"cpu": 1 << 25, "cuda": 1 << 26}
 """Weights of one call that are kept for the backward pass, at most; else they are made again."""
@@ -83,14 +84,14 @@ class Kept:
         return self.weights[..., start : start + parts[number].width]
 
 
-def blocks(n: int, rows: int, device: torch.device) -> list[Block]:
+def blocks(n: int, rows: int, device: torch.device, kept: bool = False) -> list[Block]:
     """The codebook in blocks, in the order in which to take them.
 
     Where n is no multiple of 8, the last block is as wide as the others and begins a bit earlier,
     so that every product has a width that suits a GPU. It shares categories with the block before
     it and skips them; it comes first because that block then writes their gradient.
     """
-    entries = _ENTRIES["cpu" if device.type == "cpu" else "cuda"]
+    entries = _ENTRIES["cpu" if device.type == "cpu" else "cuda, kept" if kept else "cuda"]
     largest = max(GROUP, entries // max(1, rows))
     count = -(-n // largest)
     uneven = n % _ALIGNED > 0 and device.type != "cpu" and n > 2 * GROUP
@@ -112,8 +113,9 @@ def keeps(p: Problem, mixes: bool, learns: bool) -> bool:
 def kept_shapes(p: Problem, mixes: bool, learns: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Of the weights and of their bases, [groups, rows, ...]; without rows where none are kept."""
     groups, rows, n, _ = p.shape
-    parts = blocks(n, groups * rows, p.query.device)
-    rows = rows if keeps(p, mixes, learns) else 0
+    keep = keeps(p, mixes, learns)
+    parts = blocks(n, groups * rows, p.query.device, keep)
+    rows = rows if keep else 0
     return (groups, rows, sum(part.width for part in parts)), (groups, rows, len(parts))
 
 
@@ -137,7 +139,8 @@ def forward(
     island, run = p.island, steps(p)
     new = p.query.new_empty
     query = p.query.to(product_dtype(p)).contiguous()
-    parts = blocks(n, groups * rows, p.query.device)
+    keep = keeps(p, mixes, learns)
+    parts = blocks(n, groups * rows, p.query.device, keep)
     widest = max(part.width for part in parts)
     shape, shape_of_bases = kept_shapes(p, mixes, learns)
     state = State(
@@ -147,7 +150,6 @@ def forward(
         new(groups, rows, dtype=torch.int64),
         new(groups, rows, dim if mixes else 0, dtype=island),
     )
-    keep = keeps(p, mixes, learns)
     in_place = (run.IN_PLACE and query.dtype == island) or not mixes
     bases = state.base if keep else new(shape_of_bases, dtype=island)
     kept = Kept(query.new_empty(shape), bases)
@@ -192,7 +194,7 @@ def backward(
         beside_pairs = beside_pairs.mT.contiguous().mT
     has_weights = kept.weights.numel() > 0 and of_mixture is not None
     has_weights = has_weights and of_lse is None and not learns_dials
-    parts = blocks(n, groups * rows, p.query.device)
+    parts = blocks(n, groups * rows, p.query.device, has_weights)
     widest = max(part.width for part in parts)
     in_place = has_weights or dtype == island
     pairs = both.new_empty(groups, height if has_weights else both.shape[1], widest)
