@@ -32,8 +32,8 @@ from . import steps_by_torch
 from .problem import Problem
 
 _ENTRIES = {"cpu": 1 << 20, "cuda": 1 << 24, "cuda, kept": 1 << 25}
-"""Of a block of logits: on a CPU what its cache holds, on a GPU what keeps it busy. Where weights are
-made again, half the rows beside them are gradients, and so a block has half as many."""
+"""Of a block of logits: on a CPU what its cache holds, on a GPU what keeps it busy. Where weights
+are made again, as many gradients stand beside them, and so a block has half as many."""
 
 _KEPT = {"cpu": 1 << 25, "cuda": 1 << 26}
 """Weights of one call that are kept for the backward pass, at most; else they are made again."""
