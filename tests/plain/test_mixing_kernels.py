@@ -121,11 +121,17 @@ def test_fused_steps_with_weights_kept(name: str, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.usefixtures("fused")
-def test_fused_steps_with_dropout_and_without_mixture() -> None:
+@pytest.mark.parametrize("kept", [0, 10_000])
+def test_fused_steps_with_dropout_and_without_mixture(
+    kept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where there is no mixture, products are kept."""
+    monkeypatch.setitem(blockwise._KEPT, DEVICE, kept)
     agree(problem(dropout=0.4), "blockwise", mixes=True, chooses=False)
     agree(case("a target"), "blockwise", mixes=False, chooses=True)
     target = torch.tensor([[0, 300, 250], [127, 128, 7]], device=DEVICE)
     p = problem(beta=0.0, dropout=0.4).with_target(target)
+    assert blockwise.keeps(p, mixes=False, learns=True) == (kept > 0)
     agree(p, "blockwise", mixes=False, chooses=False)
 
 

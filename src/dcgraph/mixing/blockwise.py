@@ -13,7 +13,7 @@ gradient v of the mixture m, and l of the log-sum-exp,
 
 The queries and v stand side by side, and so do delta and z: a block needs three matrix products.
 Where all weights of the forward pass together are few, they are kept, and of the first product a
-block needs <v, C> alone.
+block needs <v, C> alone. Where there is no mixture, kernels keep the products themselves.
 
 What happens to a block between the products is ``steps``: in torch, or one kernel.
 """
@@ -74,7 +74,11 @@ class State:
 
 @dataclass(frozen=True)
 class Kept:
-    """Weights exp(a - base) of the forward pass, block beside block, and the bases of each."""
+    """Weights exp(a - base) of the forward pass, block beside block, and the bases of each.
+
+    Where there is no mixture, the products S instead: they are there, and delta at a target is
+    exact.
+    """
 
     weights: Tensor
     bases: Tensor
@@ -105,9 +109,17 @@ def blocks(n: int, rows: int, device: torch.device, kept: bool = False) -> list[
 
 
 def keeps(p: Problem, mixes: bool, learns: bool) -> bool:
-    """Whether the weights are few enough to be kept for the backward pass."""
+    """Whether the weights are few enough to be kept for the backward pass.
+
+    Products are overwritten in place by steps that can do that, and then they are not.
+    """
     groups, rows, n, _ = p.shape
-    return mixes and learns and groups * rows * n <= _KEPT["cuda" if p.query.is_cuda else "cpu"]
+    few = groups * rows * n <= _KEPT["cuda" if p.query.is_cuda else "cpu"]
+    return learns and few and (mixes or not steps(p).IN_PLACE)
+
+
+def kept_dtype(p: Problem, mixes: bool) -> torch.dtype:
+    return product_dtype(p) if mixes else p.island
 
 
 def kept_shapes(p: Problem, mixes: bool, learns: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -152,7 +164,7 @@ def forward(
     )
     in_place = (run.IN_PLACE and query.dtype == island) or not mixes
     bases = state.base if keep else new(shape_of_bases, dtype=island)
-    kept = Kept(query.new_empty(shape), bases)
+    kept = Kept(new(shape, dtype=kept_dtype(p, mixes)), bases)
     buffer = new(groups, rows, 0 if keep and in_place else widest, dtype=island)
     weights = buffer if keep or in_place else query.new_empty(groups, rows, widest)
     for number, part in enumerate(parts):
@@ -192,11 +204,13 @@ def backward(
     beside_pairs = both[:, :height]
     if dtype == torch.float32 and both.is_cuda:  # cuBLAS reduces columns faster than rows in TF32
         beside_pairs = beside_pairs.mT.contiguous().mT
-    has_weights = kept.weights.numel() > 0 and of_mixture is not None
-    has_weights = has_weights and of_lse is None and not learns_dials
-    parts = blocks(n, groups * rows, p.query.device, has_weights)
+    has_some = kept.weights.numel() > 0 and not learns_dials
+    mixed = mixture.shape[-1] > 0
+    has_weights = has_some and mixed and of_mixture is not None and of_lse is None
+    has_scores = has_some and not mixed
+    parts = blocks(n, groups * rows, p.query.device, has_weights or has_scores)
     widest = max(part.width for part in parts)
-    in_place = has_weights or dtype == island
+    in_place = has_weights or has_scores or dtype == island
     pairs = both.new_empty(groups, height if has_weights else both.shape[1], widest)
     buffer = pairs if in_place else torch.empty_like(pairs, dtype=island)
     d_query = both.new_empty(groups, rows, dim, dtype=island)
@@ -210,7 +224,10 @@ def backward(
             weights, base = kept.of(parts, number), kept.bases[..., number]
             run.differentiate_kept(p, pair, weights, base, lse, offset)
         else:
-            _multiply(both, codes.mT, scores)
+            if has_scores:
+                scores = kept.of(parts, number)
+            else:
+                _multiply(both, codes.mT, scores)
             dials = run.differentiate(p, part, scores, pair, lse, offset, of_lse, learns_dials)
             if dials is not None:
                 d_tau += dials[0]

@@ -139,7 +139,7 @@ def _(query: Tensor, *others: Any) -> tuple[Tensor, ...]:
     hard = mixes and (chooses or p.index is not None)
     of_rows = query.new_empty(query.shape[:2], dtype=p.island)
     shapes: Any = (0, 0) if way == "streaming" else blockwise.kept_shapes(p, mixes, learns)
-    dtype = query.dtype if way == "streaming" else blockwise.product_dtype(p)
+    dtype = query.dtype if way == "streaming" else blockwise.kept_dtype(p, mixes)
     return (
         value,
         torch.empty_like(of_rows),
