@@ -364,3 +364,27 @@ def test_a_page_that_fails_says_that_nothing_is_lost(
     shown = capsys.readouterr()
     assert "records and models are complete" in shown.err and "no picture" in shown.err
     assert "On the test set" in shown.out
+
+
+def test_numbers_of_several_sets_stand_set_by_set(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers = {"near right/argmax": 0.25, "far right/argmax": 0.125, "near sure": 1.0, "alone": 0.5}
+    monkeypatch.setattr(Addition, "readout", lambda *_: dict(numbers))
+    arguments = ["train", "addition", "--preset", "demo", "--batch", "4000", "--evaluations", "1"]
+    assert cli.main([*arguments, "--out", str(tmp_path / "run")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    at = next(k for k, line in enumerate(lines) if line.startswith("  accuracy/argmax"))
+    assert lines[at].endswith("near sure 1.0000, alone 0.5000")
+    assert [line.split() for line in lines[at + 1 : at + 4]] == [
+        ["right/argmax"],
+        ["near", "0.2500"],
+        ["far", "0.1250"],
+    ]
+    assert len({len(line) for line in lines[at + 1 : at + 4]}) == 1  # aligned
+    page = (tmp_path / "run" / "report.html").read_text()
+    table = page[page.index("set by set") : page.index("How it learned")]
+    assert re.findall(r'scope="row">(\w+)</th><td>([\d.]+)', table) == [
+        ("near", "0.250"),
+        ("far", "0.125"),
+    ]

@@ -324,6 +324,7 @@ def _planned(task: Task, plan: Path) -> tuple[list[Settings], str]:
 
 def _results(jobs: Sequence[Any], replicas: Sequence[Settings]) -> str:
     """Mean and spread on the test set, for each setting."""
+    from ..training.readouts import by_set
     from ..training.records import read_record
     from ..training.runs import label
 
@@ -336,13 +337,34 @@ def _results(jobs: Sequence[Any], replicas: Sequence[Settings]) -> str:
     chosen_on = read_record(jobs[0].record)["chosen_on"]
     lines = [f"On the test set, with the weights that were best on the {chosen_on} set:"]
     for name, tests in groups.items():
-        parts = []
-        for metric in tests[0]:
-            values = [value for test in tests if (value := test[metric]) is not None]
-            if values:
-                spread = f" ± {statistics.stdev(values):.4f}" if len(values) > 1 else ""
-                parts.append(f"{metric} {statistics.fmean(values):.4f}{spread}")
+        alone, sets, measures = by_set(tests[0])
+        parts = [f"{metric} {cell}" for metric in alone if (cell := _spread(tests, metric))]
         prefix = f"  {name}: " if len(groups) > 1 else "  "
         lines.append(prefix + ", ".join(parts))
+        if sets:
+            rows = [[one, *(_spread(tests, f"{one} {m}") for m in measures)] for one in sets]
+            lines += _aligned([["", *measures], *rows])
     lines.append(f"Records: {jobs[0].record.parent}. Models: {jobs[0].model.parent}.")
     return "\n".join(lines)
+
+
+def _spread(tests: Sequence[dict[str, float | None]], metric: str) -> str:
+    """Mean and standard deviation of what is known; nothing, if nothing is."""
+    values = [value for test in tests if (value := test.get(metric)) is not None]
+    if not values:
+        return ""
+    spread = f" ± {statistics.stdev(values):.4f}" if len(values) > 1 else ""
+    return f"{statistics.fmean(values):.4f}{spread}"
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of a table: what is in a row to the left, numbers to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "    "
+        + "  ".join(
+            cell.ljust(width) if place == 0 else cell.rjust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]

@@ -17,6 +17,7 @@ from markupsafe import Markup
 from ..files import write_atomically
 from ..training.exhibits import Examples
 from ..training.models import load_model
+from ..training.readouts import by_set
 from ..training.records import Record
 from ..training.settings import Settings, from_dict, steps_per_move
 from ..training.task import Task
@@ -156,9 +157,10 @@ def _summary(groups: Sequence[_Group], task: Task) -> dict[str, Any]:
     records = [replica.record for group in groups for replica in group.replicas]
     parts = ("test", "readout")
     names = list(dict.fromkeys(name for part in parts for r in records for name in r[part]))
-    rows = []
+    alone, sets, measures = by_set(names)
+    rows, of_sets = [], []
     for group, tests in zip(groups, measured, strict=True):
-        cells = [_spread([test.get(name) for test in tests]) for name in names]
+        cells = [_spread([test.get(name) for test in tests]) for name in alone]
         every = sorted((t[monitored] for t in tests if t.get(monitored) is not None), reverse=True)
         rows.append(
             {
@@ -169,10 +171,17 @@ def _summary(groups: Sequence[_Group], task: Task) -> dict[str, Any]:
                 "every": [_digits(value) for value in every],
             }
         )
+        by_measure = [
+            (one, [_spread([test.get(f"{one} {m}") for test in tests]) for m in measures])
+            for one in sets
+        ]
+        of_sets.append({"name": group.name, "number": group.number, "rows": by_measure})
     chosen_on = {r["chosen_on"] for r in records} - {None}
     return {
-        "names": [name.replace("/", ", ") for name in names],
+        "names": [name.replace("/", ", ") for name in alone],
         "rows": rows,
+        "measures": [name.replace("/", ", ") for name in measures],
+        "of_sets": of_sets if sets else [],
         "monitored": monitored.replace("/", ", "),
         "chosen_on": " or ".join(sorted(chosen_on)) or "validation",
     }
