@@ -535,15 +535,3 @@ def test_the_exhibits_of_a_model_without_a_tree(models: dict[str, Path]) -> None
     for expression, answer in examples.rows:
         said = int(answer.text.removeprefix("= "))
         assert answer.right == (said == python_value(expression.text))
-
-
-@pytest.mark.parametrize(
-    "name", ["test", "d8", "d10", "d8-long", "d10-long", "critical-d5", "critical-d8"]
-)
-def test_the_model_in_the_package_does_what_the_docs_say(name: str) -> None:
-    """The numbers of its table are measured, not typed from memory."""
-    measured = json.loads(commands.evaluate(set=name))
-    keys = ("task accuracy", "edge precision", "intermediate accuracy")
-    numbers = " | ".join(f"{100 * measured[key]:.2f}" for key in keys)
-    page = (Path(__file__).parents[1] / "docs" / "listops.md").read_text()
-    assert f"| {name} | {numbers} |" in page

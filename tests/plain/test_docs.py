@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import dcgraph as dc
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def run(page: str) -> dict[str, Any]:
