@@ -10,13 +10,13 @@ It writes benchmarks/results/mix-DEVICE.json.
 from __future__ import annotations
 
 import ctypes
-import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
@@ -216,22 +216,18 @@ def rates(device: str) -> dict[str, float]:
             continue
         a, b = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
         with precision(name):
-            found[name] = 2 * side**3 / _median(seconds([partial(torch.mm, a, b)], device)[0])
+            found[name] = 2 * side**3 / median(seconds([partial(torch.mm, a, b)], device)[0])
     big = torch.empty(1 << (29 if device == "cuda" else 26), device=device)
     target = torch.empty_like(big)
-    found["copy"] = 2 * 4 * big.numel() / _median(seconds([lambda: target.copy_(big)], device)[0])
+    found["copy"] = 2 * 4 * big.numel() / median(seconds([lambda: target.copy_(big)], device)[0])
     return found
-
-
-def _median(times: Iterable[float]) -> float:
-    return statistics.median(times)
 
 
 def _backward(forward: list[float], both: list[float], device: str) -> float:
     """What the backward pass takes: on the CPU of each turn, because turns differ."""
     if device == "cuda":
-        return _median(both) - _median(forward)
-    return _median(b - f for f, b in zip(forward, both, strict=True))
+        return median(both) - median(forward)
+    return median(b - f for f, b in zip(forward, both, strict=True))
 
 
 def floor(task: str, size: Size, name: str, speed: dict[str, float]) -> float:
@@ -299,8 +295,9 @@ def compete(
         row["way"] = contender.way
         if contender.both is not None:
             forward, both = next(times), next(times)
-            total = _median(both)
-            row |= {"forward": _median(forward), "backward": _backward(forward, both, device)}
+            total = median(both)
+            backward = _backward(forward, both, device) if UNITS[task][1] else 0.0
+            row |= {"forward": median(forward), "backward": backward}
             row["total"] = total
             row |= {"bytes": contender.bytes}
             row["of_floor"] = floor(task, size, contender.precision, speed) / total

@@ -17,6 +17,7 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from . import kernels
+from .kernels.operators import in_front
 
 ROUNDS = 7
 QUARTER = 32
@@ -203,11 +204,8 @@ def _(keys: Tensor, rows: Tensor, dim: int, share: float) -> Tensor:
 
 @_keep.register_vmap
 def _(info: Any, in_dims: Any, keys: Tensor, rows: Tensor, *others: Any) -> tuple[Tensor, int]:
-    keys, rows = (
-        value.expand(info.batch_size, *value.shape) if dim is None else value.movedim(dim, 0)
-        for value, dim in zip((keys, rows), in_dims, strict=False)
-    )
-    return _keep(keys, rows, *others), 0
+    size = info.batch_size
+    return _keep(in_front(keys, in_dims[0], size), in_front(rows, in_dims[1], size), *others), 0
 
 
 def threshold(share: float) -> int:

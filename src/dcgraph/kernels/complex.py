@@ -10,6 +10,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from .operators import in_front
+
 DTYPES = torch.float32, torch.bfloat16
 
 
@@ -76,21 +78,16 @@ def _backward(of_product: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]
     return d_a, d_b
 
 
-def _in_front(info: Any, in_dims: Any, values: tuple[Tensor, ...]) -> list[Tensor]:
-    return [
-        value.expand(info.batch_size, *value.shape) if dim is None else value.movedim(dim, 0)
-        for value, dim in zip(values, in_dims, strict=False)
-    ]
-
-
 @_forward.register_vmap
 def _(info: Any, in_dims: Any, a: Tensor, b: Tensor, dtype: torch.dtype) -> tuple[Tensor, int]:
-    return _forward(*_in_front(info, in_dims, (a, b)), dtype), 0
+    size = info.batch_size
+    return _forward(in_front(a, in_dims[0], size), in_front(b, in_dims[1], size), dtype), 0
 
 
 @_backward.register_vmap
 def _(info: Any, in_dims: Any, *values: Tensor) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
-    return _backward(*_in_front(info, in_dims, values)), (0, 0)
+    mapped = (in_front(v, dim, info.batch_size) for v, dim in zip(values, in_dims, strict=True))
+    return _backward(*mapped), (0, 0)
 
 
 class ComplexProduct(torch.autograd.Function):

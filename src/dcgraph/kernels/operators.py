@@ -13,6 +13,11 @@ def differentiable(function: type[torch.autograd.Function], operator: Any) -> An
     return operator if torch.compiler.is_compiling() else function.apply
 
 
+def in_front(value: Tensor, dim: int | None, size: int) -> Tensor:
+    """A tensor with the dimension that vmap maps as its first one, also where it has none."""
+    return value.expand(size, *value.shape) if dim is None else value.movedim(dim, 0)
+
+
 def models_in_front(operator: Any, results: int, *, seeded: bool = True) -> None:
     """Let vmap join its dimension with the first of all tensors, that of models, but for a seed.
 
@@ -25,8 +30,7 @@ def models_in_front(operator: Any, results: int, *, seeded: bool = True) -> None
         places = [k for k, value in enumerate(arguments) if isinstance(value, Tensor)]
         seeds = [places.pop()] if seeded else []
         for k in places:
-            value, dim = arguments[k], in_dims[k]
-            first = value.expand(size, *value.shape) if dim is None else value.movedim(dim, 0)
+            first = in_front(arguments[k], in_dims[k], size)
             joined[k] = first.reshape(-1, *first.shape[2:])
         for k in seeds:
             seed, dim = arguments[k], in_dims[k]

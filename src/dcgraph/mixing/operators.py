@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..kernels.operators import differentiable
+from ..kernels.operators import differentiable, in_front
 from . import blockwise
 from .problem import Problem
 
@@ -169,7 +169,7 @@ def _joined(value: Tensor | None, dim: int | None, size: int, into: int) -> Tens
     """The mapped dimension joins the groups (into 0) or the rows (into 1)."""
     if value is None:
         return None
-    first = value.expand(size, *value.shape) if dim is None else value.movedim(dim, 0)
+    first = in_front(value, dim, size)
     return first.flatten(0, 1) if into == 0 else first.movedim(0, 1).flatten(1, 2)
 
 

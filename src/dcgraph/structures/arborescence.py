@@ -135,14 +135,9 @@ def sample(
     given = graph(scores.detach(), mask, used)
     _, theta = _shifted(given)
     gumbel = standard_noise(noise, theta, generator)
-    w, steps = theta, []
-    for _ in range(theta.shape[-1] - 1):
-        q, direct, by_way = _paths(w)
-        steps.append((q, by_way - direct))
-        w = torch.logaddexp(direct, by_way)
     node = torch.arange(theta.shape[-1], device=theta.device)
     chosen = torch.zeros_like(theta[..., :1, 0], dtype=torch.long)  # by the nodes so far
-    for q, odds in reversed(steps):
+    for q, odds in reversed(_eliminated(theta)):
         k = q.shape[-1]
         own_odds = odds.gather(-1, chosen.unsqueeze(-1)).squeeze(-1)
         by_k = (_logistic(gumbel[..., :k, k]) < own_odds) & (node[:k] > 0)
@@ -162,16 +157,11 @@ def _logistic(gumbel: Tensor) -> Tensor:
 
 def marginals_by_torch(w: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
     """The marginals of log weights, in which padding and masks are hidden already."""
-    steps = []
-    for _ in range(w.shape[-1] - 1):
-        q, direct, by_way = _paths(w)
-        steps.append((q.exp(), torch.sigmoid(by_way - direct)))
-        w = torch.logaddexp(direct, by_way)
-    mu = torch.zeros_like(w)  # of the root alone; the diagonal stays 0 below
-    for q, share in reversed(steps):
-        rerouted = share * mu
+    mu = torch.zeros_like(w[..., :1, :1])  # of the root alone; the diagonal stays 0 below
+    for q, odds in reversed(_eliminated(w)):
+        rerouted = torch.sigmoid(odds) * mu
         of_k = rerouted.sum(-2)
-        row = of_k + q * (1 - of_k.sum(-1, keepdim=True))
+        row = of_k + q.exp() * (1 - of_k.sum(-1, keepdim=True))
         upper = torch.cat([mu - rerouted, rerouted.sum(-1, keepdim=True)], -1)
         mu = torch.cat([upper, F.pad(row, (0, 1)).unsqueeze(-2)], -2)
     return mu
@@ -195,6 +185,16 @@ def _shifted(of: Graph) -> tuple[Tensor, Tensor]:
     # A child without any edge has FORBIDDEN as its largest, which must stay what it is.
     shift = shift.masked_fill(shift < FORBIDDEN / 2, 0.0)
     return shift, of.theta - shift.unsqueeze(-1)
+
+
+def _eliminated(w: Float[Tensor, "*batch n n"]) -> list[tuple[Tensor, Tensor]]:
+    """For every node k from the last to node 1: log q, and log r / (1 - r) of the edges before."""
+    steps = []
+    for _ in range(w.shape[-1] - 1):
+        q, direct, by_way = _paths(w)
+        steps.append((q, by_way - direct))
+        w = torch.logaddexp(direct, by_way)
+    return steps
 
 
 def _paths(w: Float[Tensor, "*batch n n"]) -> tuple[Tensor, Tensor, Tensor]:

@@ -153,7 +153,8 @@ def complex_product(
 
         if {a.dtype, b.dtype, dtype} <= set(DTYPES):
             multiply: Any = ComplexProduct.apply
-            return multiply(a, b, dtype)  # type: ignore[no-any-return]
+            product: Tensor = multiply(a, b, dtype)
+            return product
     (a_re, a_im), (b_re, b_im) = a.chunk(2, -1), b.chunk(2, -1)
     return torch.cat([a_re * b_re - a_im * b_im, a_re * b_im + a_im * b_re], -1).to(dtype)
 

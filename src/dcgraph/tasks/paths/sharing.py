@@ -12,6 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ... import kernels
+from ...kernels.operators import in_front
 
 
 def shared(
@@ -83,8 +84,5 @@ def _(terms: list[Tensor]) -> Tensor:
 @_sum.register_vmap
 def _(info: Any, in_dims: Any, terms: list[Tensor]) -> tuple[Tensor, int]:
     (dims,) = in_dims
-    mapped = [
-        term.expand(info.batch_size, *term.shape) if dim is None else term.movedim(dim, 0)
-        for term, dim in zip(terms, dims, strict=True)
-    ]
+    mapped = [in_front(t, dim, info.batch_size) for t, dim in zip(terms, dims, strict=True)]
     return _sum(mapped), 0
