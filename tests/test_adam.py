@@ -25,7 +25,7 @@ def test_each_row_takes_the_steps_of_its_own_optimizer(update: object) -> None:
     for step in range(1, 21):
         gradient = torch.randn(2, 37) * torch.logspace(-6, 2, 37)
         gradient[:, 5] = 0.0  # never moves
-        update(weights, gradient, moments, lr, torch.tensor(step))
+        update(weights, [(slice(0, 37), gradient)], moments, lr, torch.tensor(step))
         for model, optimizer, own in zip(models, optimizers, gradient, strict=True):
             model.grad = own.clone()
             optimizer.step()
@@ -41,6 +41,6 @@ def test_a_learning_rate_of_0_keeps_a_row_to_the_bit(update: object) -> None:
     moments, lr = moments_like(weights), torch.tensor([0.0, 1e-2])
     gradient = torch.ones(2, 37)
     gradient[0, 3] = torch.nan
-    update(weights, gradient, moments, lr, torch.tensor(1))
+    update(weights, [(slice(0, 37), gradient)], moments, lr, torch.tensor(1))
     assert torch.equal(weights[0], before[0])
     assert (weights[1] < before[1]).all()

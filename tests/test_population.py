@@ -179,3 +179,22 @@ def test_an_epoch_ends() -> None:
     stepper.run(6)
     with pytest.raises(ValueError, match="steps=3, but the epoch has only 2 left"):
         stepper.run(3)
+
+
+@pytest.mark.parametrize("largest", [0, 100])
+def test_large_parameters_are_stretches_of_their_own(
+    largest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which changes nothing but how often Adam is called."""
+    replicas = [replace(QUICK, seed=1), replace(QUICK, seed=2)]
+    together, stepper = stepper_of(replicas)
+    torch.manual_seed(0)
+    stepper.run(8)
+    counts = [len(list(together.stretches(list(together.pieces(together.weights).values()))))]
+    monkeypatch.setattr("dcgraph.training.population._LARGE", largest)
+    apart, stepper = stepper_of(replicas)
+    torch.manual_seed(0)
+    stepper.run(8)
+    counts += [len(list(apart.stretches(list(apart.pieces(apart.weights).values()))))]
+    assert counts[0] == 1 < counts[1]
+    assert torch.equal(together.weights, apart.weights)

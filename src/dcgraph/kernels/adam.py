@@ -15,15 +15,16 @@ _TILE = 1024
 
 @triton.jit
 def _adam(
-    weights, gradient, first, second, size, smallest, count, share1, share2, tile: tl.constexpr
-):
+    weights, gradient, first, second, size, smallest, count, stride, share1, share2,
+    tile: tl.constexpr,
+):  # fmt: skip
     """m and v move towards g and g^2; w -= size m / (sqrt(v) + smallest)."""
     row = tl.program_id(0).to(tl.int64)
     own_size = tl.load(size + row)
     if own_size != 0:  # else the row stands still, whatever its gradient
         column = tl.program_id(1) * tile + tl.arange(0, tile)
-        at, inside = row * count + column, column < count
-        g = tl.load(gradient + at, inside, 0.0)
+        at, inside = row * stride + column, column < count
+        g = tl.load(gradient + row * count + column, inside, 0.0)
         m = tl.load(first + at, inside, 0.0)
         v = tl.load(second + at, inside, 0.0)
         m += (g - m) * share1
@@ -70,11 +71,13 @@ def adam_(
 ) -> None:
     """In place, for rows [replicas, parameters] that each have their own size of a step.
 
+    Weights and moments may be columns of larger matrices, all of one shape.
     ``shares`` are what a gradient and its square have in their means: 1 - beta1 and 1 - beta2.
     """
     rows, count = weights.shape
     with torch.cuda.device_of(weights):
         _adam[rows, triton.cdiv(count, _TILE)](
-            *(weights, gradient.contiguous(), first, second, size, smallest, count, *shares),
+            *(weights, gradient.contiguous(), first, second, size, smallest, count),
+            *(weights.stride(0), *shares),
             tile=_TILE,
         )

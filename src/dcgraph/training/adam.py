@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,6 +11,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from .. import kernels
+
+Gradients = Sequence[tuple[slice, Tensor]]
+"""Of columns of a matrix of weights, [replicas, columns]."""
 
 _BETA1, _BETA2, _EPSILON = 0.9, 0.999, 1e-8
 
@@ -28,42 +32,41 @@ def moments_like(weights: Float[Tensor, "replicas parameters"]) -> Moments:
 
 def adam_(
     weights: Float[Tensor, "replicas parameters"],
-    gradient: Float[Tensor, "replicas parameters"],
+    gradients: Gradients,
     moments: Moments,
     lr: Float[Tensor, " replicas"],
     step: Int[Tensor, ""],
 ) -> None:
     """One step of Adam (Kingma and Ba, 2015), in place; ``step`` counts from 1 and is a tensor.
 
-    A row whose learning rate is 0 keeps its weights, whatever its gradient. torch's own takes one
-    learning rate for a whole tensor.
+    Gradients are given for stretches of columns; no other columns move. A row whose learning rate
+    is 0 keeps its weights, whatever its gradient. torch's own takes one learning rate for a whole
+    tensor.
     """
     if torch.compiler.is_compiling():
-        _all_rows(weights, gradient, moments, lr, step)
+        _all_rows(weights, gradients, moments, lr, step)
     elif weights.is_cpu:
-        _row_by_row(weights, gradient, moments, lr, step)
+        _row_by_row(weights, gradients, moments, lr, step)
     elif kernels.available():
-        _in_one_kernel(weights, gradient, moments, lr, step)
+        _by_kernels(weights, gradients, moments, lr, step)
     else:
-        _all_rows(weights, gradient, moments, lr, step)
+        _all_rows(weights, gradients, moments, lr, step)
 
 
 def _row_by_row(
-    weights: Tensor, gradient: Tensor, moments: Moments, lr: Tensor, step: Tensor
+    weights: Tensor, gradients: Gradients, moments: Moments, lr: Tensor, step: Tensor
 ) -> None:
     """By what torch.optim.Adam(fused=True) calls: one pass over memory, a fifth of the time."""
-    steps = [step.to(weights.dtype)]
-    rows = zip(weights, gradient, moments.first, moments.second, lr, strict=True)
-    for row, own_gradient, first, second, own_lr in rows:
+    for row, own_lr in enumerate(lr):
         if own_lr == 0:
             continue
         torch._fused_adam_(
-            [row],
-            [own_gradient],
-            [first],
-            [second],
+            [weights[row, columns] for columns, _ in gradients],
+            [gradient[row] for _, gradient in gradients],
+            [moments.first[row, columns] for columns, _ in gradients],
+            [moments.second[row, columns] for columns, _ in gradients],
             [],
-            steps,
+            [step.to(weights.dtype)] * len(gradients),
             lr=own_lr,
             beta1=_BETA1,
             beta2=_BETA2,
@@ -74,25 +77,29 @@ def _row_by_row(
         )
 
 
-def _in_one_kernel(
-    weights: Tensor, gradient: Tensor, moments: Moments, lr: Tensor, step: Tensor
+def _by_kernels(
+    weights: Tensor, gradients: Gradients, moments: Moments, lr: Tensor, step: Tensor
 ) -> None:
     from ..kernels import adam as kernel
 
     sizes = kernel.corrected(lr, step, (_BETA1, _BETA2), _EPSILON)
     shares = 1 - _BETA1, 1 - _BETA2
-    kernel.adam_(weights, gradient, moments.first, moments.second, *sizes, shares)
+    for columns, gradient in gradients:
+        first, second = moments.first[:, columns], moments.second[:, columns]
+        kernel.adam_(weights[:, columns], gradient, first, second, *sizes, shares)
 
 
 def _all_rows(
-    weights: Tensor, gradient: Tensor, moments: Moments, lr: Tensor, step: Tensor
+    weights: Tensor, gradients: Gradients, moments: Moments, lr: Tensor, step: Tensor
 ) -> None:
     size, smallest = _corrected(lr, step)
-    gradient = torch.where(lr.unsqueeze(-1) == 0, 0.0, gradient)
-    moments.first.lerp_(gradient, 1 - _BETA1)
-    moments.second.mul_(_BETA2).addcmul_(gradient, gradient, value=1 - _BETA2)
-    root = moments.second.sqrt().add_(smallest)
-    weights.sub_(moments.first.div(root).mul_(size.unsqueeze(-1)))
+    for columns, gradient in gradients:
+        own = torch.where(lr.unsqueeze(-1) == 0, 0.0, gradient)
+        first, second = moments.first[:, columns], moments.second[:, columns]
+        first.lerp_(own, 1 - _BETA1)
+        second.mul_(_BETA2).addcmul_(own, own, value=1 - _BETA2)
+        root = second.sqrt().add_(smallest)
+        weights[:, columns].sub_(first.div(root).mul_(size.unsqueeze(-1)))
 
 
 def _corrected(lr: Tensor, step: Tensor) -> tuple[Tensor, Tensor]:

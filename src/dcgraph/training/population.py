@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from torch.utils._pytree import tree_map
 from ..dialled import dialled
 
 _ALIGNMENT = 4  # floats: matrix products are faster on 16-byte boundaries
+_LARGE = 1 << 20  # parameters of a replica
 
 
 class Population:
@@ -72,14 +74,15 @@ class Population:
     def map(
         self,
         function: Callable[..., Any],
-        weights: Float[Tensor, "replicas parameters"],
+        weights: Float[Tensor, "replicas parameters"] | dict[str, Tensor],
         *arguments: Any,
         in_dims: tuple[int | None, ...],
     ) -> Any:
         """``function(model, *arguments)`` for every replica; ``in_dims``: 0 or None for each.
 
-        Noise and dropout are drawn afresh for every replica.
+        The weights may be in :meth:`pieces`. Noise and dropout are drawn afresh for every replica.
         """
+        pieces = self.pieces(weights) if isinstance(weights, Tensor) else weights
 
         def one(parameters: dict[str, Tensor], dials: dict[str, Tensor], *own: Any) -> Any:
             buffers = {f"model.{path}": dials[name] for path, name in self._dial_of.items()}
@@ -87,15 +90,15 @@ class Population:
 
         if self.replicas > 1:
             mapped = vmap(one, in_dims=(0, 0, *in_dims), randomness="different")
-            return mapped(self._unflatten(weights), self.dials, *arguments)
+            return mapped(pieces, self.dials, *arguments)
         # The same without the price of vmap: half of a small step on the CPU.
         first = lambda tensor: tensor[0]  # noqa: E731
         single = [
             value if dim is None else tree_map(first, value)
             for value, dim in zip(arguments, in_dims, strict=True)
         ]
-        row = weights.squeeze(0)  # its gradient is a view; that of weights[0] would be a copy
-        result = one(self._unflatten(row), tree_map(first, self.dials), *single)
+        own = tree_map(lambda piece: piece.squeeze(0), pieces)  # a view, its gradient too
+        result = one(own, tree_map(first, self.dials), *single)
         return tree_map(lambda tensor: tensor.unsqueeze(0), result)
 
     def replica(
@@ -107,7 +110,7 @@ class Population:
         """
         model = copy.deepcopy(self.template) if into is None else into
         row = (self.weights if weights is None else weights)[index].detach()
-        own = self._unflatten(row)
+        own = self.pieces(row)
         with torch.no_grad():
             for name, parameter in model.named_parameters():
                 parameter.copy_(own[f"model.{name}"])
@@ -116,13 +119,32 @@ class Population:
                     module.get_buffer(name).copy_(self.dials[name][index])
         return model
 
-    def _unflatten(self, rows: Float[Tensor, "*replicas parameters"]) -> dict[str, Tensor]:
+    def pieces(self, rows: Float[Tensor, "*replicas parameters"]) -> dict[str, Tensor]:
+        """Rows of weights parameter by parameter, as views."""
         pieces = rows.split(self._sizes, -1)[::2]  # every other one is padding
         shapes = self._shapes.items()
         return {
             f"model.{n}": piece.unflatten(-1, s)
             for (n, s), piece in zip(shapes, pieces, strict=True)
         }
+
+    def stretches(self, pieces: Sequence[Tensor]) -> Iterator[tuple[slice, Tensor]]:
+        """Pieces in their order, such as gradients, as stretches of columns of ``weights``.
+
+        A large piece is a stretch as it is, for a copy has its price. Small neighbours are joined,
+        for a stretch has one, too.
+        """
+        sizes, paddings = self._sizes[::2], self._sizes[1::2]
+        starts = list(itertools.accumulate(self._sizes, initial=0))[::2]
+        kinds = [place if size > _LARGE else -1 for place, size in enumerate(sizes)]
+        for _, members in itertools.groupby(range(len(sizes)), kinds.__getitem__):
+            first, *others = members
+            parts = [pieces[first].flatten(1)]
+            for place in others:
+                padding = parts[0].new_zeros(self.replicas, paddings[place - 1])
+                parts += [padding, pieces[place].flatten(1)]
+            stretch = torch.cat(parts, 1) if others else parts[0]
+            yield slice(starts[first], starts[first] + stretch.shape[1]), stretch
 
 
 class _Call(nn.Module):

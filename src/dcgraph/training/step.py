@@ -6,6 +6,7 @@ import gc
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import reduce
 
 import torch
 from jaxtyping import Float, Int
@@ -184,16 +185,19 @@ class Stepper:
     def _one_step(self, table: int) -> None:
         cursor = self._cursors[table : table + 1]
         index = self._orders[table].index_select(1, cursor).squeeze(1)
-        leaf = self._population.weights.detach().requires_grad_()
+        pieces = self._population.pieces(self._population.weights.detach())
+        leaves = {name: piece.requires_grad_() for name, piece in pieces.items()}
         with matmul_precision(self._precision):
             with unchecked():
-                loss = self._loss(leaf, index, table)
-            (gradient,) = torch.autograd.grad(loss.sum(), leaf)
+                loss = self._loss(leaves, index, table)
+            gradients = torch.autograd.grad(
+                loss.sum(), tuple(leaves.values()), materialize_grads=True
+            )
         with torch.no_grad():
             cursor.add_(1)
-            self._apply(loss.detach(), gradient)
+            self._apply(loss.detach(), gradients)
 
-    def _losses(self, weights: Tensor, index: Tensor, table: int) -> Tensor:
+    def _losses(self, weights: dict[str, Tensor], index: Tensor, table: int) -> Tensor:
         def summed_loss(model: nn.Module, chosen: Tensor) -> Tensor:
             rows = {name: tensor[chosen] for name, tensor in self._tables[table].items()}
             batch = self._task.inputs(self._settings, self._data.shared, rows, training=True)
@@ -202,10 +206,12 @@ class Stepper:
         losses: Tensor = self._population.map(summed_loss, weights, index, in_dims=(0,))
         return losses
 
-    def _update(self, loss: Tensor, gradient: Tensor) -> None:
-        total = gradient.sum(-1)  # which shows whether any entry is NaN or infinite
+    def _update(self, loss: Tensor, gradients: Sequence[Tensor]) -> None:
+        stretches = list(self._population.stretches(gradients))
+        sums = (gradient.sum(-1) for _, gradient in stretches)
+        total = reduce(torch.add, sums)  # which shows whether any entry is NaN or infinite
         lr = advance_(self.course, loss, total, self._lr, self._flat_steps, self._steps)
-        adam_(self._population.weights, gradient, self._moments, lr, self.course.step)
+        adam_(self._population.weights, stretches, self._moments, lr, self.course.step)
         if self._averages:  # the first steps count less, so that the start is forgotten
             step = self.course.step
             decay = torch.minimum(self._average_decay, (1 + step) / (10 + step))
