@@ -104,6 +104,18 @@ def test_scores_are_the_formulas(name: str, hops: int) -> None:
 
 
 @torch.no_grad()
+def test_among_the_nearest_one_noise_has_no_say() -> None:
+    torch.manual_seed(0)
+    model = DiscreteComplEx(SHAPE, nearest=1)  # noise of scale 1, no residual
+    source, path, _ = some_queries(16, 3)
+    there = model.eval().query(source, path)
+    torch.testing.assert_close(model.train().query(source, path), there)
+    model.nearest = 2
+    drawn = torch.stack([model.query(source, path) for _ in range(20)])
+    assert (drawn - there).abs().amax() > 0.1  # now it has
+
+
+@torch.no_grad()
 def test_the_transformer_is_torchs_own() -> None:
     torch.manual_seed(0)
     model = CoKE(SHAPE, layers=1, heads=2).eval()

@@ -170,7 +170,7 @@ class _Run:
             raise ValueError("compiled=True pays on CUDA alone; leave it out on the CPU.")
         if compiled is None:
             long_enough = self.steps >= _COMPILE_FROM * len(self.batches)
-            compiled = device.type == "cuda" and long_enough
+            compiled = device.type == "cuda" and long_enough and task.compiles
         self.stepper = Stepper(
             task, self.population, replicas, self.data, self.steps, compiled=compiled
         )
@@ -178,7 +178,7 @@ class _Run:
         self.dials = [replica.dials(every) for replica in replicas]
         self.split = "validation" if "validation" in data.splits else "test"
         has_nodes = any(True for _ in nodes(self.population.template))
-        self.decodes: tuple[Decode, ...] = ("argmax", "sample") if has_nodes else ("argmax",)
+        self.decodes: tuple[Decode, ...] = task.decodes if has_nodes else ("argmax",)
         decode = task.chosen_by(first)
         self.monitor = task.monitored(first)
         self.chosen_by = f"{self.monitor}/{decode if decode in self.decodes else 'argmax'}"

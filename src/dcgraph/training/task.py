@@ -86,6 +86,10 @@ class Task(ABC):
     monitor: ClassVar[str] = "accuracy"  # the metric by which the best weights are chosen
     replays_evaluation: ClassVar[bool] = True
     """Whether CUDA graphs can hold an evaluation: not if it asks for sizes on the way."""
+    compiles: ClassVar[bool] = True
+    """Whether torch.compile makes a step faster: hardly one that is made of kernels of ours."""
+    decodes: ClassVar[tuple[Decode, ...]] = ("argmax", "sample")
+    """How the nodes choose when a model is measured."""
 
     @abstractmethod
     def data(self, settings: Settings, data_dir: Path | None = None) -> Data:
@@ -130,7 +134,7 @@ class Task(ABC):
         return None
 
     def chosen_by(self, settings: Settings) -> Decode:
-        """How the nodes decode when the best weights are chosen; both ways are measured."""
+        """How the nodes decode when the best weights are chosen: one of ``decodes``."""
         return "argmax"
 
     def exhibits(self, model: nn.Module, settings: Settings, data: Data) -> Sequence[Exhibit]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jaxtyping import Float
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from ...nodes import Discrete
@@ -22,6 +24,9 @@ class DiscreteComplEx(ComplEx):
     adds s, the vector before the relation. After the last relation all entities are scored.
 
     The model has no parameters beyond those of ComplEx. In eval mode every hop is at an entity.
+
+    With ``nearest``, a hop of training chooses among that many entities of the highest scores, so
+    that noise cannot carry it to any of the others; that needs the matrix of all scores.
     """
 
     def __init__(
@@ -31,8 +36,10 @@ class DiscreteComplEx(ComplEx):
         estimator: str = "gumbel_softmax",
         noise: Law = "gumbel",
         gate: Gate = "call",
+        nearest: int = 0,
     ) -> None:
         super().__init__(shape)
+        self.nearest = nearest
         self.hop = Discrete(
             *(shape.width, shape.entities),
             codebook="given",
@@ -51,5 +58,12 @@ class DiscreteComplEx(ComplEx):
         at = source
         for relation, rows in zip(others, candidates[:-1], strict=True):
             u = complex_product(at, relation, rows.dtype)
-            at = self.hop(u, residual=at.to(rows.dtype), codebook=rows)
+            mask = self._near(u, rows) if self.training and self.nearest else None
+            at = self.hop(u, residual=at.to(rows.dtype), codebook=rows, mask=mask)
         return complex_product(at, last, candidates[-1].dtype)
+
+    @torch.no_grad()
+    def _near(self, u: Tensor, rows: Tensor) -> Bool[Tensor, "queries entities"]:
+        scores = F.linear(u, rows).float()
+        count = min(self.nearest, len(rows))
+        return scores >= scores.topk(count, -1).values[:, -1:]

@@ -50,6 +50,7 @@ class PathSettings(Settings):
     noise: Literal["gumbel", "reversed"] = shared(
         "gumbel", "noise of the hops: as in the paper, or with the sign of its released code"
     )
+    nearest: int = shared(0, "entities that a hop of training chooses among, by score; 0: all")
     estimator: Literal["gumbel_softmax", "straight_through_gumbel_softmax", "straight_through"] = (
         shared("gumbel_softmax", "gradient estimator of the hops")
     )
@@ -71,6 +72,8 @@ class PathSettings(Settings):
         for name in ("l2_entities", "l2_relations"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name}={getattr(self, name)}, but a weight is at least 0.")
+        if self.nearest < 0:
+            raise ValueError(f"nearest={self.nearest}, but a number of entities is at least 0.")
         if self.init <= 0:
             raise ValueError(f"init={self.init}, but vectors that start at 0 stay there; use > 0.")
         measured = {"range": ("MQ", "H@10"), "all": ("MRR", "H@10")}[self.protocol]

@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from ...nodes import Decode
 from ...training.exhibits import Exhibit
 from ...training.settings import Settings
 from ...training.task import Batch, Data, Precision, Task
@@ -45,6 +46,8 @@ class Paths(Task):
     presets: ClassVar[Mapping[str, Settings]] = PRESETS
     monitor: ClassVar[str] = "H@10"
     replays_evaluation: ClassVar[bool] = False  # sets of competitors have all sizes
+    compiles: ClassVar[bool] = False
+    decodes: ClassVar[tuple[Decode, ...]] = ("argmax",)  # as the paper; a draw of thousands misses
 
     def __init__(self, data_dir: Path | None = None) -> None:
         self._data_dir = data_dir
@@ -82,7 +85,9 @@ class Paths(Task):
             s.precision,
         )
         if s.model == "discrete":
-            return DiscreteComplEx(shape, estimator=s.estimator, noise=s.noise, gate=s.gate)
+            return DiscreteComplEx(
+                shape, estimator=s.estimator, noise=s.noise, gate=s.gate, nearest=s.nearest
+            )
         if s.model == "coke":
             return CoKE(shape, layers=s.layers, heads=HEADS, dropout=s.dropout)
         return _BASELINES[s.model](shape)
