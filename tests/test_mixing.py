@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import dcgraph as dc
 from dcgraph.checks import unchecked
-from dcgraph.counters import GROUP, draw_gumbel_at, draw_gumbel_of, draw_kept, row_keys
+from dcgraph.counters import GROUP, draw_gumbel_at, draw_gumbel_of, draw_kept
 from dcgraph.mixing import Way, blockwise, ways
 from dcgraph.mixing.functions import make_problem
 from statistics_of_fit import chi_square_p, kolmogorov_p
@@ -171,7 +171,7 @@ def test_there_is_no_second_derivative_without_the_matrix() -> None:
 
 
 def test_noise_is_gumbel_with_a_fine_tail() -> None:
-    keys = row_keys(torch.tensor([5]), 16)
+    keys = torch.arange(5, 21)
     noise = draw_gumbel_at(keys, 0, 20_000)
     assert noise.isfinite().all()
     uniform = torch.exp(-torch.exp(-noise.double()))
@@ -271,8 +271,25 @@ def test_nan_is_an_error() -> None:
             dc.mix(query, codebook, way=way)
 
 
+@pytest.mark.parametrize("small", [0, 1 << 25])
+def test_a_small_codebook_is_dropped_once(small: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And nothing else changes: neither the entries dropped nor the gradients."""
+    monkeypatch.setattr("dcgraph.mixing.dropping.SMALL", small)
+    torch.manual_seed(0)
+    query, codebook = torch.randn(300, 6), torch.randn(1003, 6)  # more than one block of logits
+    found = {}
+    for way in (None, "plain"):
+        q, c = query.clone().requires_grad_(), codebook.clone().requires_grad_()
+        torch.manual_seed(1)
+        loss = dc.mix(q, c, dropout=0.3, way=way).square().sum()
+        loss = loss + dc.cross_entropy(q, c, torch.arange(300), dropout=0.3, way=way).sum()
+        found[way] = loss.detach(), *torch.autograd.grad(loss, (q, c))
+    for one, other in zip(found[None], found["plain"], strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
+
+
 def test_dropout_is_of_the_codebook_and_shared_by_all_queries() -> None:
-    keys = row_keys(torch.tensor([1]), 2)
+    keys = torch.arange(1, 3)
     kept = draw_kept(keys, torch.arange(5000).expand(2, -1), 30, 0.3)
     assert kept.unique().tolist() == pytest.approx([0.0, 1 / 0.7])
     share = (kept == 0).double().mean()

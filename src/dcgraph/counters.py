@@ -9,7 +9,6 @@ A draw has four words. To hand them out without moving numbers between threads, 
 groups of 128: word w of draw r belongs to column 32 w + r of the group.
 """
 
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -27,16 +26,7 @@ GROUP = 4 * QUARTER
 _LOW = 0xFFFFFFFF
 _FACTORS = 0xD2511F53, 0xCD9E8D57
 _BUMPS = 0x9E3779B9, 0xBB67AE85
-_AT_ONCE = (1 << 15) - 1  # draws: what torch does not share among its threads
-
-
-def row_keys(seed: Int[Tensor, " one"], rows: int) -> Int[Tensor, " {rows}"]:
-    """A key for every row, from a random int64 [1] of at most 62 bits.
-
-    Neighbours will do: Philox is made to scatter them. (A multiple that overflows is undefined in
-    what torch.compile makes of it.)
-    """
-    return seed + torch.arange(rows, device=seed.device)
+_AT_ONCE = 1 << 16  # draws
 
 
 def philox(
@@ -69,7 +59,7 @@ def draw_gumbel_at(
     """Gumbel(0, 1) noise of the columns from ``first`` on, a row for each key.
 
     >>> import torch
-    >>> keys = row_keys(torch.tensor([7]), 2)
+    >>> keys = torch.tensor([7, 8])  # neighbours will do: Philox is made to scatter them
     >>> whole = draw_gumbel_at(keys, 0, 1000)
     >>> torch.equal(whole[:, 300:], draw_gumbel_at(keys, 300, 700))
     True
@@ -91,32 +81,15 @@ def _draw(keys: Tensor, first: int, count: int, dtype: torch.dtype) -> Tensor:
 
 
 def _fill(out: Tensor, keys: Tensor, first: int) -> None:
-    """Draw a matrix part by part, in threads of our own.
-
-    A draw is a hundred operations on small integers. Were each shared among torch's threads, they
-    would wait for each other a hundred times, which on a busy machine takes longer than all else.
-    """
+    """Draw a matrix part by part: the hundred operations of a draw stay in a cache."""
     groups = range(first // GROUP, -(-(first + out.shape[1]) // GROUP))
     wide = min(len(groups), _AT_ONCE // QUARTER)
     tall = max(1, _AT_ONCE // (wide * QUARTER))
-    parts = [
-        (slice(row, row + tall), range(group, min(group + wide, groups.stop)))
-        for row in range(0, len(out), tall)
-        for group in range(groups.start, groups.stop, wide)
-    ]
-    inference = torch.is_inference_mode_enabled()  # of each thread its own
-
-    def fill(part: tuple[slice, range]) -> None:
-        with torch.inference_mode(inference), torch.no_grad():
-            _fill_part(out[part[0]], keys[part[0]], first, part[1])
-
-    threads = min(torch.get_num_threads(), len(parts)) if out.device.type == "cpu" else 1
-    if threads <= 1:
-        for part in parts:
-            fill(part)
-    else:
-        with ThreadPoolExecutor(threads) as pool:
-            list(pool.map(fill, parts))
+    for row in range(0, len(out), tall):
+        some = slice(row, row + tall)
+        for group in range(groups.start, groups.stop, wide):
+            part = range(group, min(group + wide, groups.stop))
+            _fill_part(out[some], keys[some], first, part)
 
 
 def _fill_part(out: Tensor, keys: Tensor, first: int, groups: range) -> None:

@@ -22,7 +22,7 @@ from .checks import (
     check_one_per_row,
     check_rows,
 )
-from .noise import Noise, check_noise, is_zero, random_seed, standard_noise
+from .noise import Noise, check_noise, is_zero, random_keys, standard_noise
 
 
 def gumbel_softmax(
@@ -251,5 +251,5 @@ def _relax_by_kernel(theta: Tensor, tau: Dial, beta: Dial, noise: Noise | None) 
 
     rows = theta.reshape(-1, theta.shape[-1])
     signed = -beta if noise == "reversed" else beta
-    z = relax(rows, per_row(tau), per_row(signed), random_seed(theta.device))
+    z = relax(rows, per_row(tau), per_row(signed), random_keys(1, theta.device))
     return z.view(theta.shape)

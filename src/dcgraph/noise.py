@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from .checks import Dial, broadcasts_into, check_choice, check_dial, may_read, read
@@ -57,9 +57,11 @@ def is_zero(beta: Dial) -> bool:
     return isinstance(beta, int | float) and beta == 0
 
 
-def random_seed(device: torch.device, generator: torch.Generator | None = None) -> Tensor:
-    """A random int64 [1] from that generator, or torch's global one of that device."""
-    return torch.randint(1 << _BITS, (1,), device=device, **_from(generator))
+def random_keys(
+    count: int, device: torch.device, generator: torch.Generator | None = None
+) -> Int[Tensor, " {count}"]:
+    """Random int64 from that generator, or torch's global one of that device."""
+    return torch.randint(1 << _BITS, (count,), device=device, **_from(generator))
 
 
 def draw_uniform(

@@ -14,7 +14,7 @@ from torch import Tensor
 import dcgraph as dc
 from captured import losses_of_captured_steps
 from dcgraph import kernels
-from dcgraph.counters import draw_gumbel_at, draw_kept, row_keys
+from dcgraph.counters import draw_gumbel_at, draw_kept
 from dcgraph.mixing import Way, blockwise, operators, plain, steps_by_torch, ways
 from dcgraph.mixing.blockwise import Block
 from dcgraph.mixing.functions import make_problem
@@ -177,7 +177,7 @@ def test_empty_rows_are_zeros_and_nan_stays_visible(way: Way) -> None:
 
 
 def test_noise_and_dropout_are_those_of_the_twin() -> None:
-    keys = row_keys(torch.tensor([5], device=DEVICE), 3)
+    keys = torch.arange(5, 8, device=DEVICE)
     noise = torch.empty(3, 700, device=DEVICE)
     steps.draw(keys, noise, 300)
     expected = draw_gumbel_at(keys.cpu(), 300, 700).to(DEVICE)
@@ -195,8 +195,8 @@ def test_dropped_rows_are_those_of_the_twin(dtype: torch.dtype, to: torch.dtype)
     found, expected = (values.new_zeros(2, 80, 5, dtype=to) for _ in range(2))
     sources = [(values, values), (found[:, :60], expected[:, :60])]  # at last in place
     for own, of_twin in sources:
-        steps.drop(p, own, 40, found[:, :60])
-        steps_by_torch.drop(p, of_twin, 40, expected[:, :60])
+        steps.drop(p.keys[:, 0], p.dropout, own, 40, found[:, :60])
+        steps_by_torch.drop(p.keys[:, 0], p.dropout, of_twin, 40, expected[:, :60])
         assert torch.equal(found == 0, expected == 0) and (found[:, :60] == 0).any()
         torch.testing.assert_close(found, expected, rtol=0 if to == torch.float32 else 2e-2, atol=0)
 
@@ -237,7 +237,7 @@ def test_all_ways_on_a_gpu(
     query, codebook = (torch.randn(size, dim, device="cuda").to(dtype) for size in (96, n))
     query = (query.float() / dim**0.5 * 3).to(dtype).requires_grad_()
     codebook.requires_grad_()
-    keys = row_keys(torch.randint(2**62, (1,), device="cuda"), 96).view(1, 96)
+    keys = torch.randint(2**62, (1, 96), device="cuda")
     weights = torch.randn(96, dim, device="cuda").to(dtype)
 
     def run(way: Way, to: torch.dtype) -> list[Tensor]:

@@ -124,9 +124,9 @@ def draw_kept(keys: Tensor, rows: Tensor, dim: int, share: float) -> Tensor:
     return out
 
 
-def drop(p: Any, values: Tensor, first: int, out: Tensor) -> Tensor:
-    """Rows from ``first`` on of a codebook, or of its gradient, times their dropout factors."""
-    _run_drop(values, out, p.keys[:, 0].contiguous(), None, first, p.dropout)
+def drop(keys: Tensor, share: float, values: Tensor, first: int, out: Tensor) -> Tensor:
+    """Rows from ``first`` on of codebooks, or of their gradients, times their dropout factors."""
+    _run_drop(values, out, keys.contiguous(), None, first, share)
     return out
 
 

@@ -238,7 +238,7 @@ def backward(
         product = target if direct else both.new_empty(target.shape, dtype=island)
         _multiply(pair.mT, beside_pairs, product)
         if p.dropout:
-            run.drop(p, product, part.first, target)
+            run.drop(p.keys[:, 0], p.dropout, product, part.first, target)
         elif not direct:
             target.copy_(product)
     return d_query.to(p.query.dtype), d_codebook, d_tau, d_beta
@@ -255,7 +255,8 @@ def _codes(p: Problem, part: Block, run: Any) -> Tensor:
     codes, dtype = part.of(p.codebook), product_dtype(p)
     if not p.dropout:
         return codes.to(dtype)
-    dropped: Tensor = run.drop(p, codes, part.first, codes.new_empty(codes.shape, dtype=dtype))
+    out = codes.new_empty(codes.shape, dtype=dtype)
+    dropped: Tensor = run.drop(p.keys[:, 0], p.dropout, codes, part.first, out)
     return dropped
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any, get_args
 
 import torch
@@ -19,9 +20,8 @@ from ..checks import (
     may_read,
     read,
 )
-from ..counters import row_keys
-from ..noise import Noise, check_noise, is_zero, random_seed
-from . import operators, plain
+from ..noise import Noise, check_noise, is_zero, random_keys
+from . import dropping, operators, plain
 from .problem import Problem
 from .ways import STREAMING_DIM, Way, best_way, can_stream
 
@@ -159,6 +159,10 @@ def scan(
     """Value, log-sum-exp, argmax and maximum by one of the ways, see :mod:`.operators`."""
     if way is None:
         way = best_way(p)
+        if way != "plain" and p.dropout and p.codebook.numel() <= dropping.SMALL:
+            once = dropping.dropped(p.codebook, p.keys[:, 0], p.dropout)
+            p = replace(p, codebook=once, dropout=0.0)
+            way = best_way(p)
     else:
         check_choice("way", way, get_args(Way))
         if way == "streaming" and not can_stream(p):
@@ -213,15 +217,15 @@ def make_problem(
 
     noisy = not is_zero(beta)
     if (noisy and not isinstance(noise, Tensor)) or dropout:
-        seed = random_seed(query.device, generator)
+        keys = random_keys(groups * rows, query.device, generator)
     else:
-        seed = torch.zeros(1, dtype=torch.int64, device=query.device)
+        keys = torch.zeros(groups * rows, dtype=torch.int64, device=query.device)
     p = Problem(
         query.reshape(groups, rows, dim),
         codebook.reshape(groups, n, dim),
         per_row(tau),
         -per_row(beta) if isinstance(noise, str) and noise == "reversed" else per_row(beta),
-        row_keys(seed, groups * rows).view(groups, rows),
+        keys.view(groups, rows),
         per_logit(noise).to(island) if noisy and isinstance(noise, Tensor) else None,
         None if mask is None else per_logit(mask),
         None,

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 IN_PLACE = True  # whether the weights may stand where the scores do
 
 
-def drop(p: Problem, values: Tensor, first: int, out: Tensor) -> Tensor:
-    """Rows from ``first`` on of a codebook, or of its gradient, times their dropout factors."""
-    keys, (count, dim) = p.keys[:, 0], values.shape[1:]
+def drop(keys: Tensor, share: float, values: Tensor, first: int, out: Tensor) -> Tensor:
+    """Rows from ``first`` on of codebooks, or of their gradients, times their dropout factors."""
+    count, dim = values.shape[1:]
     rows = torch.arange(first, first + count, device=keys.device)
-    factors = draw_kept(keys, rows.expand(len(keys), -1), dim, p.dropout)
+    factors = draw_kept(keys, rows.expand(len(keys), -1), dim, share)
     dtype = torch.promote_types(values.dtype, out.dtype)
     return torch.mul(values.to(dtype), factors.to(dtype), out=out)
 

@@ -199,7 +199,8 @@ class Stepper:
 
     def _losses(self, weights: dict[str, Tensor], index: Tensor, table: int) -> Tensor:
         def summed_loss(model: nn.Module, chosen: Tensor) -> Tensor:
-            rows = {name: tensor[chosen] for name, tensor in self._tables[table].items()}
+            tables = self._tables[table].items()
+            rows = {name: tensor.index_select(0, chosen) for name, tensor in tables}
             batch = self._task.inputs(self._settings, self._data.shared, rows, training=True)
             return self._task.loss(model, batch).sum()
 
