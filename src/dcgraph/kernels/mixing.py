@@ -312,26 +312,40 @@ def _differentiate(
 
 
 @triton.jit
+def _factor(bases, bases_stride, lse, at):
+    """z / w of a row."""
+    total = tl.load(lse + at) * _LOG2_E
+    total = tl.where(total == float("-inf"), 0.0, total)
+    return tl.exp2(tl.load(bases + at * bases_stride) - total)
+
+
+@triton.jit
 def _differentiate_kept(
-    pairs, pairs_group, pairs_row, weights, weights_group, weights_row, bases, bases_stride,
-    tau, lse, offset, rows, width,
-    writes_z: tl.constexpr, tile: tl.constexpr,
+    delta, delta_group, delta_row, weights, weights_group, weights_row, bases, bases_stride,
+    tau, lse, offset, rows, width, tile: tl.constexpr,
 ):  # fmt: skip
     at = tl.program_id(0).to(tl.int64)
     group, row = at // rows, at % rows
-    pairs += group * pairs_group + row * pairs_row
+    delta += group * delta_group + row * delta_row
     weights += group * weights_group + row * weights_row
-    total = tl.load(lse + at) * _LOG2_E
-    total = tl.where(total == float("-inf"), 0.0, total)
-    factor = tl.exp2(tl.load(bases + at * bases_stride) - total)
-    over_tau = 1.0 / tl.load(tau + at)
+    factor = _factor(bases, bases_stride, lse, at) / tl.load(tau + at)
     column = tl.program_id(1) * tile + tl.arange(0, tile)
     inside = column < width
-    z = tl.load(weights + column, inside, 0.0).to(tl.float32) * factor
-    slope = tl.load(pairs + column, inside, 0.0).to(tl.float32) + tl.load(offset + at)
-    if writes_z:
-        tl.store(pairs + rows * pairs_row + column, z.to(pairs.dtype.element_ty), inside)
-    tl.store(pairs + column, (z * slope * over_tau).to(pairs.dtype.element_ty), inside)
+    w = tl.load(weights + column, inside, 0.0).to(tl.float32)
+    slope = tl.load(delta + column, inside, 0.0).to(tl.float32) + tl.load(offset + at)
+    tl.store(delta + column, (w * slope * factor).to(delta.dtype.element_ty), inside)
+
+
+@triton.jit
+def _beside(query, v, out, bases, bases_stride, lse, rows, dim, width: tl.constexpr):
+    at = tl.program_id(0).to(tl.int64)
+    group, row = at // rows, at % rows
+    out += (2 * group * rows + row) * dim
+    d = tl.arange(0, width)
+    tl.store(out + d, tl.load(query + at * dim + d, d < dim, 0.0), d < dim)
+    scaled = tl.load(v + at * dim + d, d < dim, 0.0).to(tl.float32)
+    scaled *= _factor(bases, bases_stride, lse, at)
+    tl.store(out + rows * dim + d, scaled.to(out.dtype.element_ty), d < dim)
 
 
 @triton.jit
@@ -441,16 +455,27 @@ def differentiate(
 
 
 def differentiate_kept(
-    p: Any, pairs: Tensor, weights: Tensor, base: Tensor, lse: Tensor, offset: Tensor
+    p: Any, delta: Tensor, weights: Tensor, base: Tensor, lse: Tensor, offset: Tensor
 ) -> None:
-    """The same from <v, C> in the place of delta and the weights exp(a - base) of before."""
+    """From <v, C> to delta in its place, with the weights w = 2^(x - base) of before."""
     groups, rows = p.shape[:2]
     width = weights.shape[-1]
     _differentiate_kept[groups * rows, triton.cdiv(width, _TILE)](
-        *(*strided(pairs), *strided(weights), base, base.stride(1)),
+        *(*strided(delta), *strided(weights), base, base.stride(1)),
         *(p.tau.contiguous(), lse.contiguous(), offset, rows, width),
-        writes_z=pairs.shape[1] > rows, tile=_TILE, num_warps=_WARPS,
+        tile=_TILE, num_warps=_WARPS,
     )  # fmt: skip
+
+
+def beside(query: Tensor, v: Tensor, base: Tensor, lse: Tensor) -> Tensor:
+    """Queries over v times what makes z of w."""
+    groups, rows, dim = query.shape
+    out = query.new_empty(groups, 2 * rows, dim)
+    _beside[(groups * rows,)](
+        *(query, v, out, base, base.stride(1), lse.contiguous(), rows, dim),
+        width=triton.next_power_of_2(dim), num_warps=_WARPS,
+    )  # fmt: skip
+    return out
 
 
 def strided(value: Tensor | None, instead: Tensor | None = None) -> tuple[Any, ...]:

@@ -12,8 +12,9 @@ gradient v of the mixture m, and l of the log-sum-exp,
     dq = \sum_j \delta_j C_j, \qquad dC_j = \sum_{rows} (\delta_j q + z_j v) .
 
 The queries and v stand side by side, and so do delta and z: a block needs three matrix products.
-Where all weights of the forward pass together are few, they are kept, and of the first product a
-block needs <v, C> alone. Where there is no mixture, kernels keep the products themselves.
+Where all weights of the forward pass together are few, they are kept, with room for delta beside
+them, and of the first product a block needs <v, C> alone. With w in the place of z, v has to bear
+the factor between the two. Where there is no mixture, kernels keep the products themselves.
 
 What happens to a block between the products is ``steps``: in torch, or one kernel.
 """
@@ -76,16 +77,18 @@ class State:
 class Kept:
     """Weights exp(a - base) of the forward pass, block beside block, and the bases of each.
 
-    Where there is no mixture, the products S instead: they are there, and delta at a target is
-    exact.
+    Where rows are mixed, the weights are the lower half of ``entries``, and the upper one is room
+    for the backward pass. Where there is no mixture, the entries are the products S: they are
+    there, and delta at a target is exact.
     """
 
-    weights: Tensor
+    entries: Tensor
     bases: Tensor
 
     def of(self, parts: list[Block], number: int) -> Tensor:
+        """What is kept of a block, the room above it included."""
         start = sum(part.width for part in parts[:number])
-        return self.weights[..., start : start + parts[number].width]
+        return self.entries[..., start : start + parts[number].width]
 
 
 def blocks(n: int, rows: int, device: torch.device, kept: bool = False) -> list[Block]:
@@ -122,13 +125,21 @@ def kept_dtype(p: Problem, mixes: bool) -> torch.dtype:
     return product_dtype(p) if mixes else p.island
 
 
-def kept_shapes(p: Problem, mixes: bool, learns: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Of the weights and of their bases, [groups, rows, ...]; without rows where none are kept."""
+def kept_shapes(
+    p: Problem, mixes: bool, chooses: bool, learns: bool
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Of the entries and of the bases, [groups, rows, ...]; without rows where none are kept."""
     groups, rows, n, _ = p.shape
     keep = keeps(p, mixes, learns)
     parts = blocks(n, groups * rows, p.query.device, keep)
     rows = rows if keep else 0
-    return (groups, rows, sum(part.width for part in parts)), (groups, rows, len(parts))
+    height = 2 * rows if mixes and not is_hard(p, chooses) else rows
+    return (groups, height, sum(part.width for part in parts)), (groups, rows, len(parts))
+
+
+def is_hard(p: Problem, chooses: bool) -> bool:
+    """Whether the value is a row of the codebook, so that z has no part in its gradient."""
+    return chooses or p.index is not None
 
 
 def steps(p: Problem, learns_dials: bool = False) -> Any:
@@ -154,7 +165,7 @@ def forward(
     keep = keeps(p, mixes, learns)
     parts = blocks(n, groups * rows, p.query.device, keep)
     widest = max(part.width for part in parts)
-    shape, shape_of_bases = kept_shapes(p, mixes, learns)
+    shape, shape_of_bases = kept_shapes(p, mixes, chooses, learns)
     state = State(
         new(groups, rows, dtype=island),
         new(groups, rows, len(parts), dtype=island),
@@ -169,7 +180,7 @@ def forward(
     weights = buffer if keep or in_place else query.new_empty(groups, rows, widest)
     for number, part in enumerate(parts):
         codes = _codes(p, part, run)
-        own = kept.of(parts, number) if keep else weights[..., : part.width]
+        own = kept.of(parts, number)[:, -rows:] if keep else weights[..., : part.width]
         scores = own if keep and in_place else buffer[..., : part.width]
         _multiply(query, codes.mT, scores)
         run.absorb(p, part, scores, own, state, number, mixes, chooses)
@@ -196,52 +207,77 @@ def backward(
     groups, rows, n, dim = p.shape
     island, dtype, run = p.island, product_dtype(p), steps(p, learns_dials)
     offset = run.offsets(p, of_mixture, mixture, of_lse)
+    d_tau, d_beta = (p.tau.new_zeros((groups, rows) if learns_dials else 0) for _ in range(2))
+    has_some = kept.entries.numel() > 0 and not learns_dials
+    has_scores = has_some and mixture.shape[-1] == 0
+    if has_some and not has_scores and of_mixture is not None and of_lse is None:
+        return *_backward_of_weights(p, lse, of_mixture, offset, kept, run), d_tau, d_beta
     # Side by side: queries over v here, and in a block S over <v, C>, then delta over z.
     both = p.query if of_mixture is None else torch.cat([p.query, of_mixture], 1)
     both = both.to(dtype).contiguous()
     # Of a row that was chosen, not mixed, z is of no use beyond delta.
     height = rows if p.index is not None else both.shape[1]
-    beside_pairs = both[:, :height]
-    if dtype == torch.float32 and both.is_cuda:  # cuBLAS reduces columns faster than rows in TF32
-        beside_pairs = beside_pairs.mT.contiguous().mT
-    has_some = kept.weights.numel() > 0 and not learns_dials
-    mixed = mixture.shape[-1] > 0
-    has_weights = has_some and mixed and of_mixture is not None and of_lse is None
-    has_scores = has_some and not mixed
-    parts = blocks(n, groups * rows, p.query.device, has_weights or has_scores)
-    widest = max(part.width for part in parts)
-    in_place = has_weights or has_scores or dtype == island
-    pairs = both.new_empty(groups, height if has_weights else both.shape[1], widest)
+    parts = blocks(n, groups * rows, p.query.device, has_scores)
+    pairs = both.new_empty(groups, both.shape[1], max(part.width for part in parts))
+    in_place = has_scores or dtype == island
     buffer = pairs if in_place else torch.empty_like(pairs, dtype=island)
     d_query = both.new_empty(groups, rows, dim, dtype=island)
     d_codebook = torch.empty_like(p.codebook, memory_format=torch.contiguous_format)
-    d_tau, d_beta = (p.tau.new_zeros((groups, rows) if learns_dials else 0) for _ in range(2))
     for number, part in enumerate(parts):
         codes = _codes(p, part, run)
         scores, pair = buffer[..., : part.width], pairs[:, :height, : part.width]
-        if has_weights:
-            _multiply(both[:, rows:], codes.mT, pair[:, :rows])
-            weights, base = kept.of(parts, number), kept.bases[..., number]
-            run.differentiate_kept(p, pair, weights, base, lse, offset)
+        if has_scores:
+            scores = kept.of(parts, number)
         else:
-            if has_scores:
-                scores = kept.of(parts, number)
-            else:
-                _multiply(both, codes.mT, scores)
-            dials = run.differentiate(p, part, scores, pair, lse, offset, of_lse, learns_dials)
-            if dials is not None:
-                d_tau += dials[0]
-                d_beta += dials[1]
+            _multiply(both, codes.mT, scores)
+        dials = run.differentiate(p, part, scores, pair, lse, offset, of_lse, learns_dials)
+        if dials is not None:
+            d_tau += dials[0]
+            d_beta += dials[1]
         _sum_up(pair[:, :rows], codes, d_query, adds=number > 0)
-        target = part.of(d_codebook)
-        direct = target.dtype in (dtype, torch.float32)
-        product = target if direct else both.new_empty(target.shape, dtype=island)
-        _multiply(pair.mT, beside_pairs, product)
-        if p.dropout:
-            run.drop(p.keys[:, 0], p.dropout, product, part.first, target)
-        elif not direct:
-            target.copy_(product)
+        _multiply_into(d_codebook, p, part, pair, both[:, :height], run)
     return d_query.to(p.query.dtype), d_codebook, d_tau, d_beta
+
+
+def _backward_of_weights(
+    p: Problem, lse: Tensor, of_mixture: Tensor, offset: Tensor, kept: Kept, run: Any
+) -> tuple[Tensor, Tensor]:
+    """Gradients of query and codebook from the weights of the forward pass."""
+    groups, rows, n, dim = p.shape
+    dtype, hard = product_dtype(p), p.index is not None
+    query, v = (value.to(dtype).contiguous() for value in (p.query, of_mixture))
+    parts = blocks(n, groups * rows, p.query.device, True)
+    room = v.new_empty(groups, rows if hard else 0, max(part.width for part in parts))
+    d_query = v.new_empty(groups, rows, dim, dtype=p.island)
+    d_codebook = torch.empty_like(p.codebook, memory_format=torch.contiguous_format)
+    for number, part in enumerate(parts):
+        codes = _codes(p, part, run)
+        entries, base = kept.of(parts, number), kept.bases[..., number]
+        delta = room[..., : part.width] if hard else entries[:, :rows]
+        _multiply(v, codes.mT, delta)
+        run.differentiate_kept(p, delta, entries[:, -rows:], base, lse, offset)
+        _sum_up(delta, codes, d_query, adds=number > 0)
+        beside = query if hard else run.beside(query, v, base, lse)
+        _multiply_into(d_codebook, p, part, delta if hard else entries, beside, run)
+    return d_query.to(p.query.dtype), d_codebook
+
+
+def _multiply_into(
+    d_codebook: Tensor, p: Problem, part: Block, pair: Tensor, beside: Tensor, run: Any
+) -> None:
+    """The gradient of a block of the codebook: delta and z times queries and v beside them."""
+    target = part.of(d_codebook)
+    direct = target.dtype in (pair.dtype, torch.float32)
+    product = target if direct else torch.empty_like(target, dtype=p.island)
+    if (
+        pair.dtype == torch.float32 and pair.is_cuda
+    ):  # in TF32 columns are added up faster than rows
+        beside = beside.mT.contiguous().mT
+    _multiply(pair.mT, beside, product)
+    if p.dropout:
+        run.drop(p.keys[:, 0], p.dropout, product, part.first, target)
+    elif not direct:
+        target.copy_(product)
 
 
 def product_dtype(p: Problem) -> torch.dtype:

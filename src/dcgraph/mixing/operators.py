@@ -53,20 +53,20 @@ def _forward(
         from ..kernels import streaming
 
         mixture, lse, best, top = streaming.forward(p, mixes=mixes, chooses=chooses)
-        weights, bases = mixture.new_empty(0), lse.new_empty(0)
+        entries, bases = mixture.new_empty(0), lse.new_empty(0)
     else:
         mixture, lse, best, top, kept = blockwise.forward(
             p, mixes=mixes, chooses=chooses, learns=learns
         )
-        weights, bases = kept.weights, kept.bases
+        entries, bases = kept.entries, kept.bases
     if target is not None:
         lse = lse - _at_target(p, target)
     if not mixes or not (chooses or index is not None):
-        return mixture, lse, best, top, mixture.new_empty(0), weights, bases
+        return mixture, lse, best, top, mixture.new_empty(0), entries, bases
     chosen = best if index is None else index.clone()
     row = p.codes(chosen.clamp(min=0)).to(query.dtype)
     row = row.masked_fill(chosen.unsqueeze(-1) < 0, 0.0)
-    return row, lse, chosen, top, mixture, weights, bases
+    return row, lse, chosen, top, mixture, entries, bases
 
 
 def _at_target(p: Problem, target: Tensor) -> Tensor:
@@ -84,7 +84,7 @@ def _backward(
     of_lse: Tensor | None,
     value: Tensor,
     lse: Tensor,
-    weights: Tensor,
+    entries: Tensor,
     bases: Tensor,
     query: Tensor,
     codebook: Tensor,
@@ -100,6 +100,7 @@ def _backward(
     way: str,
     learns_dials: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Of ``entries`` the room above the weights is written to, which nobody reads before that."""
     p = Problem(query, codebook, tau, beta, keys, noise, mask, target, index, noisy, dropout)
     if target is not None:
         lse = lse + _at_target(p, target)
@@ -109,7 +110,7 @@ def _backward(
         d_query, d_codebook = streaming.backward(p, value, lse, of_value, of_lse)
         d_tau, d_beta = lse.new_empty(0), lse.new_empty(0)
     else:
-        kept = blockwise.Kept(weights, bases)
+        kept = blockwise.Kept(entries, bases)
         d_query, d_codebook, d_tau, d_beta = blockwise.backward(
             p, value, lse, of_value, of_lse, kept, learns_dials
         )
@@ -136,9 +137,9 @@ def _(query: Tensor, *others: Any) -> tuple[Tensor, ...]:
     p = Problem(query, *others[:10])
     way, mixes, chooses, learns = others[10:]
     value = query.new_empty(*query.shape[:2], query.shape[2] if mixes else 0)
-    hard = mixes and (chooses or p.index is not None)
+    hard = mixes and blockwise.is_hard(p, chooses)
     of_rows = query.new_empty(query.shape[:2], dtype=p.island)
-    shapes: Any = (0, 0) if way == "streaming" else blockwise.kept_shapes(p, mixes, learns)
+    shapes: Any = (0, 0) if way == "streaming" else blockwise.kept_shapes(p, mixes, chooses, learns)
     dtype = query.dtype if way == "streaming" else blockwise.kept_dtype(p, mixes)
     return (
         value,
@@ -153,7 +154,7 @@ def _(query: Tensor, *others: Any) -> tuple[Tensor, ...]:
 
 @_backward.register_fake
 def _(
-    of_value: Any, of_lse: Any, value: Tensor, lse: Tensor, weights: Any, bases: Any,
+    of_value: Any, of_lse: Any, value: Tensor, lse: Tensor, entries: Any, bases: Any,
     query: Tensor, codebook: Tensor, *others: Any,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     learns_dials = others[-1]
@@ -230,13 +231,13 @@ class _Scan(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        value, lse, index, top, mixture, weights, bases = output
-        ctx.mark_non_differentiable(index, top, mixture, weights, bases)
+        value, lse, index, top, mixture, entries, bases = output
+        ctx.mark_non_differentiable(index, top, mixture, entries, bases)
         ctx.set_materialize_grads(False)
         hard = inputs[-3] and (inputs[-2] or inputs[8] is not None)
         tensors = list(inputs[:_TENSORS])
         tensors[8] = index if hard else None
-        ctx.save_for_backward(mixture if hard else value, lse, weights, bases, *tensors)
+        ctx.save_for_backward(mixture if hard else value, lse, entries, bases, *tensors)
         ctx.options = inputs[_TENSORS : _TENSORS + 3]
 
     @staticmethod

@@ -126,16 +126,21 @@ def differentiate(
 
 
 def differentiate_kept(
-    p: Problem, pairs: Tensor, weights: Tensor, base: Tensor, lse: Tensor, offset: Tensor
+    p: Problem, delta: Tensor, weights: Tensor, base: Tensor, lse: Tensor, offset: Tensor
 ) -> None:
-    """The same from <v, C> in the place of delta and the weights exp(a - base) of before."""
-    rows = p.query.shape[1]
-    finite = lse.masked_fill(lse == -math.inf, 0.0)
-    z = weights * (base - finite).exp().unsqueeze(-1)
-    delta = (pairs[:, :rows] + offset.unsqueeze(-1)).mul_(z).div_(p.tau.unsqueeze(-1))
-    if pairs.shape[1] > rows:
-        pairs[:, rows:].copy_(z)
-    pairs[:, :rows].copy_(delta)
+    """From <v, C> to delta in its place, with the weights w = exp(a - base) of before."""
+    z = weights * _factor(base, lse)
+    delta.copy_((delta + offset.unsqueeze(-1)).mul_(z).div_(p.tau.unsqueeze(-1)))
+
+
+def beside(query: Tensor, v: Tensor, base: Tensor, lse: Tensor) -> Tensor:
+    """Queries over v times what makes z of w."""
+    return torch.cat([query, (v * _factor(base, lse)).to(v.dtype)], 1)
+
+
+def _factor(base: Tensor, lse: Tensor) -> Tensor:
+    """z / w of every row."""
+    return (base - lse.masked_fill(lse == -math.inf, 0.0)).exp().unsqueeze(-1)
 
 
 def _perturb(p: Problem, part: Block, scores: Tensor) -> tuple[Tensor, Tensor | None]:
