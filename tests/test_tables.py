@@ -155,6 +155,16 @@ def test_the_command_prints_both_forms(capsys: pytest.CaptureFixture[str]) -> No
     assert "128 runs, 128 have a record" in capsys.readouterr().out
 
 
+def test_reproduce_says_that_it_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    dry = ["reproduce", "addition", "--results", str(tmp_path), "--dry"]
+    assert cli.main(dry) == 0
+    assert "checkpoint" not in capsys.readouterr().out
+    (tmp_path / ".addition").mkdir()
+    (tmp_path / ".addition" / "0123.pt").touch()
+    assert cli.main(dry) == 0
+    assert "goes on from its checkpoint" in capsys.readouterr().out
+
+
 def test_the_command_prints_a_part(capsys: pytest.CaptureFixture[str]) -> None:
     table = ["table", "listops", "--results", str(RESULTS), "--part"]
     assert cli.main([*table, "argmax"]) == 0

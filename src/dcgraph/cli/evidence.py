@@ -81,13 +81,15 @@ def reproduce(
     _say(f"{title}: {len(everything)} runs, {len(everything) - len(missing)} have a record.")
     for group in populations([job.settings for job in missing]):
         _say(f"  to run: {len(group)} replicas as one population, {_how_long(group, everything)}.")
+    work = results / f".{'-'.join(names)}"
+    if any(work.glob("*.pt")):
+        _say(f"  What was cut off before goes on from its checkpoint in {work}.")
     if dry:
         return
     on = choose_device(device)
     if on.type == "cpu":
         keep_freed_memory()
     task = get_task(chosen[0].task)
-    work = results / f".{'-'.join(names)}"
     for _ in perform(task, everything, work, device=on, data_dir=data_dir, watch=watch_population):
         pass
     for table in chosen:
