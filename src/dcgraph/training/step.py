@@ -198,13 +198,15 @@ class Stepper:
             self._apply(loss.detach(), gradients)
 
     def _losses(self, weights: dict[str, Tensor], index: Tensor, table: int) -> Tensor:
-        def summed_loss(model: nn.Module, chosen: Tensor) -> Tensor:
-            tables = self._tables[table].items()
-            rows = {name: tensor.index_select(0, chosen) for name, tensor in tables}
+        def summed_loss(model: nn.Module, rows: Batch) -> Tensor:
             batch = self._task.inputs(self._settings, self._data.shared, rows, training=True)
             return self._task.loss(model, batch).sum()
 
-        losses: Tensor = self._population.map(summed_loss, weights, index, in_dims=(0,))
+        rows = {
+            name: tensor.index_select(0, index.flatten()).unflatten(0, index.shape)
+            for name, tensor in self._tables[table].items()
+        }
+        losses: Tensor = self._population.map(summed_loss, weights, rows, in_dims=(0,))
         return losses
 
     def _update(self, loss: Tensor, gradients: Sequence[Tensor]) -> None:
