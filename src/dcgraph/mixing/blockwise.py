@@ -269,10 +269,8 @@ def _multiply_into(
     target = part.of(d_codebook)
     direct = target.dtype in (pair.dtype, torch.float32)
     product = target if direct else torch.empty_like(target, dtype=p.island)
-    if (
-        pair.dtype == torch.float32 and pair.is_cuda
-    ):  # in TF32 columns are added up faster than rows
-        beside = beside.mT.contiguous().mT
+    if pair.dtype == torch.float32 and pair.is_cuda:
+        beside = beside.mT.contiguous().mT  # in TF32 columns add up faster than rows
     _multiply(pair.mT, beside, product)
     if p.dropout:
         run.drop(p.keys[:, 0], p.dropout, product, part.first, target)

@@ -61,7 +61,7 @@ def _forward(
         entries, bases = kept.entries, kept.bases
     if target is not None:
         lse = lse - _at_target(p, target)
-    if not mixes or not (chooses or index is not None):
+    if not (mixes and blockwise.is_hard(p, chooses)):
         return mixture, lse, best, top, mixture.new_empty(0), entries, bases
     chosen = best if index is None else index.clone()
     row = p.codes(chosen.clamp(min=0)).to(query.dtype)

@@ -20,7 +20,7 @@ from .settings import PathSettings, compressed
 EPOCHS = {"wn11": 40, "fb13": 12, "fb15k-237": 20}
 """Epochs of the rows of each graph; the paper has 200, 200 and 100."""
 
-_SEEDS, _ONCE = 3, 1  # of ours on WN11, and of all other rows
+_SEEDS, _ONCE = 3, 1  # of ours on WN11 and of the small graph; of all other rows
 _LENGTHS = range(1, 11)
 _DRAWS = 20
 
