@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 import dcgraph as dc
 from dcgraph import figures
-from dcgraph.figures import addition_table, saturation, simplex, style
+from dcgraph.figures import addition_table, lead, saturation, simplex, style
 from dcgraph.tasks.addition import commands, images, lists
 from dcgraph.tasks.addition.model import Adder
 from dcgraph.tasks.addition.task import Addition, AdditionSettings
@@ -246,6 +246,7 @@ def test_addition_table_of_the_shipped_model(tmp_path: Path) -> None:
 OF_THE_PAPER = ("component", "example", "mixing")  # tested in test_figures_of_the_paper
 SMALL = {
     "addition-table": lambda seed: described(seed, wrong={(3, 4): 8}),
+    "lead": lambda seed: lead.compute(seed, draws=100),
     "saturation": lambda seed: saturation.compute(seed, steps=30, seeds=3),
     "simplex": lambda seed: simplex.compute(seed, resolution=8),
 }
@@ -254,6 +255,19 @@ SMALL = {
 def test_every_figure_from_a_seed_has_a_small_version() -> None:
     from_seed = {name for name, recipe in figures.FIGURES.items() if not recipe.from_records}
     assert set(SMALL) == from_seed - set(OF_THE_PAPER)
+
+
+@pytest.mark.parametrize("way", [*lead.WAYS, lead.Way("of ten", 4.0, rivals=9)], ids=str)
+def test_the_chance_of_a_leader_is_that_of_the_librarys_noise(way: lead.Way) -> None:
+    """A closed form against draws: five standard deviations of 2,000 of them."""
+    torch.manual_seed(0)
+    ahead = way.beta * math.log(way.rivals) / (4 if way.law == "reversed" else 1)
+    theta = torch.zeros(100, way.rivals + 1)
+    theta[:, 0] = ahead
+    won = sum(int((dc.sample(theta, beta=way.beta, noise=way.law) == 0).sum()) for _ in range(20))
+    expected = lead.chance(ahead, way)
+    assert 0.1 < expected < 0.9
+    assert won / 2000 == pytest.approx(expected, abs=5 * (0.25 / 2000) ** 0.5)
 
 
 @pytest.mark.parametrize("name", SMALL)

@@ -18,6 +18,7 @@ from . import (
     component,
     example,
     gradients,
+    lead,
     mixing,
     saturation,
     simplex,
@@ -106,6 +107,19 @@ FIGURES: dict[str, Recipe] = {
         look=(
             "whatever the number of rows, three things are kept for a query: the largest logit, a "
             "sum and a mixture of rows; where the largest grows, the other two are scaled down."
+        ),
+    ),
+    "lead": Recipe(
+        lead.compute,
+        lead.draw,
+        plan=(
+            "Computing how often noise leaves the best of up to ten million categories in front, "
+            "and drawing it 500 times at some places; about 10 seconds."
+        ),
+        look=(
+            "the more categories there are, the farther ahead the best must be (a): by beta times "
+            "the logarithm of their number; fewer rivals, less noise or noise without a heavy tail "
+            "(b) ask for less."
         ),
     ),
     "annealing": Recipe(
