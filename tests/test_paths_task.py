@@ -250,7 +250,7 @@ def test_rows_of_the_tables_can_be_trained_and_named(tmp_path: Path) -> None:
         {job.record for row in jobs(get_table(name), tmp_path).values() for job in row}
         for name in ("paths", "paths-extrapolation")
     ]
-    assert len(shared[0] & shared[1]) == 6  # ours on two graphs, three seeds
+    assert len(shared[0] & shared[1]) == 2  # ours on two graphs
 
 
 @pytest.mark.parametrize(
