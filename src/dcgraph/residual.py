@@ -85,8 +85,8 @@ class DropRes(Dialled):
     r"""The residual connection around a discrete step; gone in eval mode, whatever the mode.
 
     Args:
-        mode: "drop" adds the residual u with probability 1 - alpha (the paper's DropRes). The two
-            that the paper rejects are there for comparison: "always", v = h + u, and "weighted",
+        mode: "drop" adds the residual u with probability 1 - alpha (the paper's DropRes). The other
+            two are there for comparison: "always", v = h + u, and "weighted",
             v = (1 - alpha) u + alpha h.
         gate: what shares one draw of "drop", see :func:`dcgraph.drop_residual`.
     """
