@@ -8,8 +8,8 @@ each, 512 queries, one to five relations. The plain way makes the matrix of all 
 takes the softmax and multiplies with all entities, eager in float32. It is there twice: as ComplEx
 is usually written, with real and imaginary parts apart and torch's Adam as it comes, and leaner,
 with scores as one product and the fused Adam. Ours is the step of the training loop, on CUDA a
-captured graph. Queries are random, which changes nothing in the work. On the CPU
-the graph has 4,096 entities with 64 numbers, and 64 queries. A run takes about a minute on either.
+captured graph. Queries are random, which changes nothing in the work. On the CPU the graph has
+4,096 entities with 64 numbers, and 64 queries. A run takes about a minute there, two on one H200.
 It writes benchmarks/results/paths-DEVICE.json.
 """
 

@@ -276,7 +276,7 @@ def test_a_small_codebook_is_dropped_once(small: int, monkeypatch: pytest.Monkey
     """And nothing else changes: neither the entries dropped nor the gradients."""
     monkeypatch.setattr("dcgraph.mixing.dropping.SMALL", small)
     torch.manual_seed(0)
-    query, codebook = torch.randn(300, 6), torch.randn(1003, 6)  # more than one block of logits
+    query, codebook = torch.randn(300, 6), torch.randn(1003, 6)  # too many logits for "plain"
     found = {}
     for way in (None, "plain"):
         q, c = query.clone().requires_grad_(), codebook.clone().requires_grad_()

@@ -19,7 +19,8 @@ from typing import Any
 
 import torch
 
-from ..noise import Law, gumbel
+from ..functional import sample
+from ..noise import Law
 from .style import page, shades
 
 BETA = 4.0
@@ -29,6 +30,7 @@ LONGEST = 120.0
 
 _POINTS = 241
 _SIMULATED = (0.25, 0.5, 0.75)  # chances near which a dot stands
+_AT_ONCE = 100  # draws, so that their noise is no burden
 
 
 @dataclass(frozen=True)
@@ -98,11 +100,13 @@ def _dots(
     dots = []
     for wanted in _SIMULATED:
         lead = min(zip(leads, chances, strict=True), key=lambda at: abs(at[1] - wanted))[0]
+        theta = torch.zeros(way.rivals + 1)
+        theta[0] = lead
         won = 0
-        for _ in range(0, draws, 100):
-            noise = gumbel([100, way.rivals + 1], generator=generator)
-            sums = (way.beta if way.law == "gumbel" else -way.beta) * noise
-            won += int((sums[:, 0] + lead > sums[:, 1:].amax(1)).sum())
+        for first in range(0, draws, _AT_ONCE):
+            rows = theta.expand(min(_AT_ONCE, draws - first), -1)
+            chosen = sample(rows, beta=way.beta, noise=way.law, generator=generator)
+            won += int((chosen == 0).sum())
         dots.append((lead, won / draws))
     return dots
 

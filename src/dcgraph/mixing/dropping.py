@@ -14,7 +14,7 @@ from ..kernels.operators import differentiable, models_in_front
 from . import steps_by_torch
 
 SMALL = 1 << 25
-"""Entries of all codebooks of a call."""
+"""Entries of the codebooks of a call; under vmap, of one replica."""
 
 
 def dropped(codebook: Tensor, keys: Tensor, share: float) -> Tensor:

@@ -57,6 +57,7 @@ def _row_by_row(
     weights: Tensor, gradients: Gradients, moments: Moments, lr: Tensor, step: Tensor
 ) -> None:
     """By what torch.optim.Adam(fused=True) calls: one pass over memory, a fifth of the time."""
+    steps = [step.to(weights.dtype)] * len(gradients)
     for row, own_lr in enumerate(lr):
         if own_lr == 0:
             continue
@@ -66,7 +67,7 @@ def _row_by_row(
             [moments.first[row, columns] for columns, _ in gradients],
             [moments.second[row, columns] for columns, _ in gradients],
             [],
-            [step.to(weights.dtype)] * len(gradients),
+            steps,
             lr=own_lr,
             beta1=_BETA1,
             beta2=_BETA2,

@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_map
 from ..dialled import dialled
 
 _ALIGNMENT = 4  # floats: matrix products are faster on 16-byte boundaries
-_LARGE = 1 << 20  # parameters of a replica
+_LARGE = 1 << 20  # entries of a parameter that is not worth a copy
 
 
 class Population:

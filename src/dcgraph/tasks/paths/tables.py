@@ -201,12 +201,13 @@ FB15K_237 = Table(
 
 
 _NOISY = replace(_quick(presets.PAPER, 6), evaluate_every=3)
+
 NOISE = Table(
     name="paths-noise",
     task="paths",
     title=(
-        "Noise of the hops on WN11, in per cent. beta grows to the given share of tau; 0.0946 is "
-        "one over the logarithm of the number of entities."
+        "Noise of the hops on WN11, in per cent. beta grows to the given share of tau; "
+        f"{_BY_LOG:g} is one over the logarithm of the number of entities."
     ),
     columns=(*_RANKED[2:], *_BUDGET),
     rows=(
