@@ -12,6 +12,7 @@ Inside, a is counted in units of log 2, which the hardware takes powers and loga
 The twin of the kernels is ``mixing.steps_by_torch``.
 """
 
+import math
 from typing import Any
 
 import torch
@@ -26,6 +27,7 @@ IN_PLACE = False  # whether the weights may stand where the scores do
 
 _TILE, _WARPS = 2048, 4
 _TILE_OF_ROW, _WARPS_OF_ROW = 2048, 8  # where a program has a whole row
+_VECTOR = 8  # entries that a thread reads at once, where rows begin at a multiple of as many
 _QUARTER = tl.constexpr(32)
 _GROUP = tl.constexpr(128)
 _ROUNDS = tl.constexpr(7)
@@ -322,15 +324,16 @@ def _factor(bases, bases_stride, lse, at):
 @triton.jit
 def _differentiate_kept(
     delta, delta_group, delta_row, weights, weights_group, weights_row, bases, bases_stride,
-    tau, lse, offset, rows, width, tile: tl.constexpr,
+    tau, lse, offset, rows, width, unit: tl.constexpr, tile: tl.constexpr,
 ):  # fmt: skip
+    """Strides and the width are counted in units, so that a unit is loaded and stored as one."""
     at = tl.program_id(0).to(tl.int64)
     group, row = at // rows, at % rows
-    delta += group * delta_group + row * delta_row
-    weights += group * weights_group + row * weights_row
+    delta += (group * delta_group + row * delta_row) * unit
+    weights += (group * weights_group + row * weights_row) * unit
     factor = _factor(bases, bases_stride, lse, at) / tl.load(tau + at)
     column = tl.program_id(1) * tile + tl.arange(0, tile)
-    inside = column < width
+    inside = column // unit < width
     w = tl.load(weights + column, inside, 0.0).to(tl.float32)
     slope = tl.load(delta + column, inside, 0.0).to(tl.float32) + tl.load(offset + at)
     tl.store(delta + column, (w * slope * factor).to(delta.dtype.element_ty), inside)
@@ -459,11 +462,13 @@ def differentiate_kept(
 ) -> None:
     """From <v, C> to delta in its place, with the weights w = 2^(x - base) of before."""
     groups, rows = p.shape[:2]
-    width = weights.shape[-1]
-    _differentiate_kept[groups * rows, triton.cdiv(width, _TILE)](
-        *(*strided(delta), *strided(weights), base, base.stride(1)),
-        *(p.tau.contiguous(), lse.contiguous(), offset, rows, width),
-        tile=_TILE, num_warps=_WARPS,
+    lengths = (*delta.stride()[:2], *weights.stride()[:2], weights.shape[-1])
+    unit = math.gcd(_VECTOR, *lengths)
+    delta_group, delta_row, weights_group, weights_row, width = (n // unit for n in lengths)
+    _differentiate_kept[groups * rows, triton.cdiv(width * unit, _TILE)](
+        *(delta, delta_group, delta_row, weights, weights_group, weights_row),
+        *(base, base.stride(1), p.tau.contiguous(), lse.contiguous(), offset, rows, width),
+        unit=unit, tile=_TILE, num_warps=_WARPS,
     )  # fmt: skip
 
 
