@@ -273,6 +273,29 @@ def test_a_shared_table_has_the_gradient_of_all_its_uses(dtype: torch.dtype) -> 
     assert of_rows[0, :, 0].tolist() == [1, 0, 0, 2, 0, 0, 0, 0, 0]
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("uses", [1, 3])
+def test_a_shared_table_is_dropped_in_its_last_use_alone(uses: int, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    table = torch.randn(2, 500, 16, requires_grad=True)
+    index = torch.tensor([[3, 3, 0], [8, 0, 8]])
+
+    def one(table: Tensor, index: Tensor) -> tuple[Tensor, ...]:
+        rows, tables = shared(table, index, uses, dtype, 0.25)
+        return rows, *tables
+
+    rows, *whole, last = torch.func.vmap(one, randomness="different")(table, index)
+    torch.testing.assert_close(rows, torch.stack([table[0, index[0]], table[1, index[1]]]))
+    assert all(torch.equal(one, table.to(dtype)) for one in whole) and len(whole) == uses - 1
+    kept = (last != 0).float()
+    assert last.dtype == dtype and abs(kept.mean() - 0.75) < 0.02
+    assert not torch.equal(kept[0], kept[1])  # each replica draws for itself
+    torch.testing.assert_close(last, (table * kept / 0.75).to(dtype))
+    joined = torch.stack([*whole, last]).float()
+    (gradient,) = torch.autograd.grad(joined.sum(), table)
+    torch.testing.assert_close(gradient, uses - 1 + kept / 0.75)
+
+
 @pytest.mark.parametrize("entities", [7, 4100])
 def test_products_in_bfloat16_are_near_and_weights_stay_float32(entities: int) -> None:
     torch.manual_seed(0)

@@ -192,10 +192,12 @@ def test_noise_and_dropout_are_those_of_the_twin() -> None:
 def test_dropped_rows_are_those_of_the_twin(dtype: torch.dtype, to: torch.dtype) -> None:
     p = problem(dropout=0.3)
     values = torch.randn(2, 90, 5, device=DEVICE).to(dtype)[:, 10:70]
-    found, expected = (values.new_zeros(2, 80, 5, dtype=to) for _ in range(2))
+    found, expected, copy = (values.new_zeros(2, 80, 5, dtype=to) for _ in range(3))
     sources = [(values, values), (found[:, :60], expected[:, :60])]  # at last in place
     for own, of_twin in sources:
-        steps.drop(p.keys[:, 0], p.dropout, own, 40, found[:, :60])
+        before = own.to(to, copy=True)
+        steps.drop(p.keys[:, 0], p.dropout, own, 40, found[:, :60], copy[:, :60])
+        assert torch.equal(copy[:, :60], before) and not copy[:, 60:].any()
         steps_by_torch.drop(p.keys[:, 0], p.dropout, of_twin, 40, expected[:, :60])
         assert torch.equal(found == 0, expected == 0) and (found[:, :60] == 0).any()
         torch.testing.assert_close(found, expected, rtol=0 if to == torch.float32 else 2e-2, atol=0)

@@ -109,10 +109,10 @@ class PathModel(nn.Module, ABC):
         if not self.training:
             return cross_entropy(self.query(source, path, candidates), candidates, target.long())
         dtype = PRECISIONS[self.shape.precision]
-        rows, tables = shared(candidates, source.long(), path.shape[1], dtype)
+        dropout = self.shape.object_dropout  # of the answers alone
+        rows, tables = shared(candidates, source.long(), path.shape[1], dtype, dropout)
         query = self._walk(rows[:, : self.shape.width], path, tables).to(dtype)
-        dropout = self.shape.object_dropout
-        loss = cross_entropy(query, tables[-1], target.long(), dropout=dropout)
+        loss = cross_entropy(query, tables[-1], target.long())
         if self.shape.l2_entities or self.shape.l2_relations:
             loss = loss + self.penalty(source, path, target)
         return loss

@@ -2,17 +2,20 @@
 
 Where all entities take part in every hop, passes over their table are what a step waits for. Left
 to itself, torch makes a gradient of its size for each use, also for that of a few rows, adds them
-two at a time, and at last converts the sum.
+two at a time, and at last converts the sum; and dropout is a pass of its own, there and back.
 """
 
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from ... import kernels
-from ...kernels.operators import in_front
+from ...kernels.operators import in_front, models_in_front
+from ...mixing import steps_by_torch
+from ...noise import random_keys
 
 
 def shared(
@@ -20,12 +23,19 @@ def shared(
     index: Int[Tensor, " queries"],
     uses: int,
     dtype: torch.dtype,
+    dropout: float = 0.0,
 ) -> tuple[Float[Tensor, "queries width"], list[Float[Tensor, "entities width"]]]:
-    """These rows of a table in float32, and the whole of it for each use, in that dtype."""
+    """These rows of a table in float32, and the whole of it for each use, in that dtype.
+
+    In the last of them a share of the entries is dropped.
+    """
     if torch.compiler.is_compiling():  # which sees all uses, and adds as it likes
-        return table.index_select(0, index), [table.to(dtype)] * uses
+        converted = table.to(dtype)
+        tables = [*[converted] * (uses - 1), F.dropout(converted, dropout)]
+        return table.index_select(0, index), tables
+    keys = random_keys(1, table.device) if dropout else index.new_zeros(1)
     differentiable: Any = _Shared.apply
-    rows, *tables = differentiable(table, index, uses, dtype)
+    rows, *tables = differentiable(table, index, keys, uses, dtype, dropout)
     return rows, tables
 
 
@@ -33,56 +43,105 @@ class _Shared(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(table: Tensor, index: Tensor, uses: int, dtype: torch.dtype) -> tuple[Tensor, ...]:
-        converted = table.to(dtype)
-        return table.index_select(0, index), *(converted.detach() for _ in range(uses))
+    def forward(
+        table: Tensor, index: Tensor, keys: Tensor, uses: int, dtype: torch.dtype, share: float
+    ) -> tuple[Tensor, ...]:
+        rows = table.index_select(0, index)
+        if not share:
+            converted = table.to(dtype)
+            return rows, *(converted.detach() for _ in range(uses))
+        converts = uses > 1 and dtype != table.dtype
+        last, converted = (t.squeeze(0) for t in _drop(table[None], keys, share, dtype, converts))
+        converted = converted if converts else table
+        return rows, *(converted.detach() for _ in range(uses - 1)), last
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        table, index, *_ = inputs
-        ctx.save_for_backward(index)
+        table, index, keys, *_, ctx.share = inputs
+        ctx.save_for_backward(index, keys)
         ctx.shape, ctx.dtype = table.shape, table.dtype
         ctx.set_materialize_grads(False)
 
     @staticmethod
     def backward(ctx: Any, of_rows: Tensor | None, *of_tables: Tensor | None) -> tuple[Any, ...]:
-        (index,) = ctx.saved_tensors
+        index, keys = ctx.saved_tensors
         given = [gradient for gradient in of_tables if gradient is not None]
         if given:
-            total: Tensor = _sum(given).to(ctx.dtype)
+            share = 0.0 if of_tables[-1] is None else ctx.share
+            total: Tensor = _sum(given, keys, share).to(ctx.dtype)
         else:
             assert of_rows is not None  # or there is nothing to differentiate
             total = of_rows.new_zeros(ctx.shape)
         if of_rows is not None:
             total = total.index_add_(0, index, of_rows)
-        return total, None, None, None
+        return total, None, None, None, None, None
+
+
+@torch.library.custom_op("dcgraph::drop_table", mutates_args=())
+def _drop(
+    table: Tensor, keys: Tensor, share: float, dtype: torch.dtype, converts: bool
+) -> tuple[Tensor, Tensor]:
+    """Tables [models, entities, width] with dropout and, if wanted, without, in that dtype."""
+    dropped, converted = _room(table, dtype, converts)
+    if table.is_cuda and kernels.available():
+        from ...kernels.dropout import drop
+
+        drop(keys, share, table, 0, dropped, converted if converts else None)
+    else:
+        steps_by_torch.drop(keys, share, table, 0, dropped)
+        if converts:
+            converted.copy_(table)
+    return dropped, converted
+
+
+@_drop.register_fake
+def _(
+    table: Tensor, keys: Tensor, share: float, dtype: torch.dtype, converts: bool
+) -> tuple[Tensor, Tensor]:
+    return _room(table, dtype, converts)
+
+
+def _room(table: Tensor, dtype: torch.dtype, converts: bool) -> tuple[Tensor, Tensor]:
+    models, entities, width = table.shape
+    new = table.new_empty
+    return (
+        new(models, entities, width, dtype=dtype),
+        new(models, entities if converts else 0, width, dtype=dtype),
+    )
+
+
+models_in_front(_drop, 2, seeded=False)
 
 
 @torch.library.custom_op("dcgraph::sum", mutates_args=())
-def _sum(terms: list[Tensor]) -> Tensor:
-    """In float32."""
+def _sum(terms: list[Tensor], keys: Tensor, share: float) -> Tensor:
+    """Of gradients [..., entities, width] in float32; the last is that of the table with dropout,
+    where a share of it was dropped."""
     if terms[0].is_cuda and kernels.available():
         from ...kernels.sums import summed
 
-        return summed(terms)
-    return _sum_by_torch(terms)
+        return summed(terms, keys, share)
+    return _sum_by_torch(terms, keys, share)
 
 
-def _sum_by_torch(terms: list[Tensor]) -> Tensor:
-    first, *others = terms
-    total = first.to(torch.float32, copy=True)
+def _sum_by_torch(terms: list[Tensor], keys: Tensor, share: float) -> Tensor:
+    *others, last = terms
+    total = last.to(torch.float32, copy=True)
+    if share:
+        matrices = total.view(keys.numel(), *total.shape[-2:])
+        steps_by_torch.drop(keys.flatten(), share, matrices, 0, matrices)
     for term in others:
         total += term
     return total
 
 
 @_sum.register_fake
-def _(terms: list[Tensor]) -> Tensor:
+def _(terms: list[Tensor], keys: Tensor, share: float) -> Tensor:
     return torch.empty_like(terms[0], dtype=torch.float32)
 
 
 @_sum.register_vmap
-def _(info: Any, in_dims: Any, terms: list[Tensor]) -> tuple[Tensor, int]:
-    (dims,) = in_dims
+def _(info: Any, in_dims: Any, terms: list[Tensor], keys: Tensor, share: float) -> Any:
+    dims, of_keys, _ = in_dims
     mapped = [in_front(t, dim, info.batch_size) for t, dim in zip(terms, dims, strict=True)]
-    return _sum(mapped), 0
+    return _sum(mapped, in_front(keys, of_keys, info.batch_size), share), 0
