@@ -1,7 +1,8 @@
-"""Settings of path queries: the paper's for each graph, and small ones for small graphs."""
+"""Settings of path queries: the paper's for each graph, ours, and small ones for small graphs."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
@@ -103,16 +104,37 @@ def compressed(settings: S, epochs: int) -> S:
     )
 
 
+def quick(paper: PathSettings, epochs: int, entities: int) -> PathSettings:
+    """The paper's model in fewer epochs, changed in what our experiments found to train better.
+
+    Vectors start small, and the learning rate is high for half of the steps and then falls to 0.
+    A hop chooses at the temperature of the loss, so that training makes the probabilities of its
+    choice those of the answers, with noise whose largest value stays at tau.
+    """
+    return replace(
+        compressed(paper, epochs),
+        init=0.1,
+        lr=1e-2,
+        decay=0.5,
+        precision="bf16",
+        tau=1.0,
+        beta_share=round(1 / math.log(entities), 4),
+    )
+
+
 PAPER = PathSettings(
     epochs=200, evaluate_every=10, gamma=0.008, alpha_step=0.005,
     subject_dropout=0.7, object_dropout=0.1, relation_dropout=0.5,
 )  # fmt: skip
-FB13 = replace(
+PAPER_FB13 = replace(
     PAPER, graph="fb13", subject_dropout=0.1, object_dropout=0.6, relation_dropout=0.2
 )  # fmt: skip
-FB15K_237 = replace(
-    FB13, graph="fb15k-237", epochs=100, protocol="all", choose_by="MRR", backwards="paths"
+PAPER_FB15K_237 = replace(
+    PAPER_FB13, graph="fb15k-237", epochs=100, protocol="all", choose_by="MRR", backwards="paths"
 )  # the paper does not say which dropout it used here
+BEST = quick(PAPER, 30, 38_696)
+FB13 = quick(PAPER_FB13, 12, 75_043)
+FB15K_237 = quick(PAPER_FB15K_237, 20, 14_541)
 SMALL = PathSettings(
     graph="umls", length=3, protocol="all", choose_by="MRR", choose_on="trained",
     epochs=40, batch=128, moves=3, evaluations=1, evaluate_every=4, lr=3e-3, decay=0.5, tau=4.0,
@@ -122,8 +144,9 @@ SMALL = PathSettings(
 
 PRESETS: Mapping[str, PathSettings] = {
     "small": SMALL,
-    "paper": PAPER,
+    "best": BEST,
     "fb13": FB13,
     "fb15k-237": FB15K_237,
+    "paper": PAPER,
 }
 """The first is what `dcgraph train paths` does, because the others need a GPU."""
