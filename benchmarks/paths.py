@@ -26,6 +26,7 @@ from torch import Tensor, nn
 
 from dcgraph.tasks.paths.composing import complex_product
 from dcgraph.tasks.paths.graph import KnowledgeGraph
+from dcgraph.tasks.paths.queries import Queries
 from dcgraph.tasks.paths.settings import PAPER, PathSettings
 from dcgraph.tasks.paths.task import Paths
 from dcgraph.training import Data, Population, Settings
@@ -64,8 +65,8 @@ class Random(Paths):
         count, draw = STEPS * self._size.batch, torch.Generator().manual_seed(0)
         ends = torch.randint(self._size.entities, (2, count), generator=draw).int()
         path = torch.randint(2 * RELATIONS, (count, self._hops), generator=draw).int()
-        table = {"source": ends[0], "path": path, "target": ends[1]}
-        return Data({"train": table, "test": table}, "random")
+        queries = Queries(ends[0], path, ends[1])
+        return Data({"train": queries.packed(), "test": queries.table()}, "random")
 
 
 class Parts(nn.Module):

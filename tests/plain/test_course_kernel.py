@@ -1,11 +1,11 @@
-"""The kernel that counts a step against its twin, in Triton's interpreter where there is no GPU."""
+"""The kernels that count a step and their twins, in Triton's interpreter where there is no GPU."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from dcgraph.training.course import _advance_by_torch, started
+from dcgraph.training.course import _advance_by_torch, _totals_by_torch, started
 
 kernel = pytest.importorskip("dcgraph.kernels.course", reason="the kernels need Triton")
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -25,3 +25,14 @@ def test_the_kernel_goes_the_way_of_its_twin() -> None:
         for name, tensor in vars(found).items():
             assert torch.equal(tensor, getattr(expected, name)), name
     assert found.stopped_at.tolist() == [-1, 1, 3] and found.step == 4
+
+
+def test_sums_of_gradients_are_those_of_the_twin_and_show_what_is_not_finite() -> None:
+    torch.manual_seed(0)
+    gradients = [torch.randn(5, count, device=DEVICE) for count in (40_000, 16_384, 3)]
+    expected = _totals_by_torch(gradients)
+    torch.testing.assert_close(kernel.totals(gradients), expected, rtol=0, atol=1e-2)
+    for row, value in enumerate((torch.nan, torch.inf, -torch.inf)):
+        gradients[0][row, 30_000] = value
+    gradients[2][3, 2] = torch.nan
+    assert kernel.totals(gradients).isfinite().tolist() == [False] * 4 + [True]

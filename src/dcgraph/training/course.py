@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -28,6 +30,21 @@ def started(replicas: int, device: torch.device) -> Course:
         torch.full((replicas,), -1, device=device),
         torch.zeros(replicas, device=device),
     )
+
+
+def totals(
+    gradients: Sequence[Float[Tensor, "replicas _"]],
+) -> Float[Tensor, " replicas"]:
+    """The sum of all entries, which shows whether any of them is NaN or infinite."""
+    if gradients[0].is_cuda and kernels.available() and not torch.compiler.is_compiling():
+        from ..kernels.course import totals as kernel
+
+        return kernel(gradients)
+    return _totals_by_torch(gradients)
+
+
+def _totals_by_torch(gradients: Sequence[Tensor]) -> Tensor:
+    return reduce(torch.add, (gradient.sum(-1) for gradient in gradients))
 
 
 def advance_(

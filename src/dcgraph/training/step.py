@@ -6,7 +6,6 @@ import gc
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import reduce
 
 import torch
 from jaxtyping import Float, Int
@@ -15,7 +14,7 @@ from torch import Tensor, nn
 from ..checks import unchecked
 from ..nodes import Decode, Discrete, nodes
 from .adam import adam_, moments_like
-from .course import advance_, started
+from .course import advance_, started, totals
 from .population import Population
 from .settings import Settings
 from .task import Batch, Data, Precision, Task
@@ -211,8 +210,7 @@ class Stepper:
 
     def _update(self, loss: Tensor, gradients: Sequence[Tensor]) -> None:
         stretches = list(self._population.stretches(gradients))
-        sums = (gradient.sum(-1) for _, gradient in stretches)
-        total = reduce(torch.add, sums)  # which shows whether any entry is NaN or infinite
+        total = totals([gradient for _, gradient in stretches])
         lr = advance_(self.course, loss, total, self._lr, self._flat_steps, self._steps)
         adam_(self._population.weights, stretches, self._moments, lr, self.course.step)
         if self._averages:  # the first steps count less, so that the start is forgotten

@@ -39,8 +39,22 @@ class Queries:
         """The tensors by name, for the training loop."""
         return {"source": self.source, "path": self.path, "target": self.target}
 
+    def packed(self) -> Batch:
+        """All in one tensor, a row for each query, with the integers that torch has for an index.
+
+        A training step picks rows at random, which takes a kernel for each tensor.
+        """
+        columns = self.source.unsqueeze(1), self.path, self.target.unsqueeze(1)
+        return {"queries": torch.cat(columns, 1).long()}
+
     def to(self, device: Any) -> Queries:
         return Queries(*(tensor.to(device) for tensor in self.table().values()))
+
+
+def unpacked(rows: Batch) -> Batch:
+    """From rows of :meth:`Queries.packed` to those of :meth:`Queries.table`."""
+    columns = rows["queries"]
+    return {"source": columns[:, 0], "path": columns[:, 1:-1], "target": columns[:, -1]}
 
 
 def joined(parts: Sequence[Queries]) -> Queries:

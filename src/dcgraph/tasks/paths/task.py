@@ -23,7 +23,7 @@ from .evaluation import stand
 from .graph import KnowledgeGraph
 from .hopping import DiscreteComplEx
 from .protocols import METRICS, Examination, Protocol, competitors, measured
-from .queries import inverse
+from .queries import inverse, unpacked
 from .ranking import Standing, Ties, standing
 from .recurrent import ROP, PathRNN
 from .settings import HEADS, PRESETS, PathSettings
@@ -63,7 +63,7 @@ class Paths(Task):
         s = cast(PathSettings, settings)
         source, asked = _loaded(s.graph, data_dir or self._data_dir, s.protocol)
         self._graphs[s.graph] = source.graph
-        train = [group.table() for group in source.splits["train"] if group.hops <= s.length]
+        train = [group.packed() for group in source.splits["train"] if group.hops <= s.length]
         splits: dict[str, list[Batch]] = {"train": train}
         for split, exam in asked.items():
             splits[split] = exam.tables if split == "test" else _chosen_on(exam.tables, s)
@@ -101,6 +101,7 @@ class Paths(Task):
         graph = self.graph(s.graph)
         if not training:
             return rows | {s.protocol: competitors(shared, rows, len(graph.entities))}
+        rows = unpacked(rows)
         single = rows["path"].shape[1] == 1
         if s.backwards == "paths" or (s.backwards == "triples" and single):
             back = inverse(rows["path"].flip(1), len(graph.relations))
