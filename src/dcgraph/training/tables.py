@@ -150,16 +150,23 @@ def as_text(table: Table, results: Path) -> str:
         lines.append(line)
     by_row = [max(filled[row.name, c.name].seeds for c in table.columns) for row in table.rows]
     counts = sorted({seeds for seeds in by_row if seeds})
-    seeds = (
-        f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}" if counts else "no"
-    )
-    return f"{table.title} Mean and standard deviation, {seeds} seeds a row.\n\n{_align(lines)}"
+    return f"{table.title} {_made_of(counts)}\n\n{_align(lines)}"
 
 
 def _spread(mean: float | None, std: float | None, digits: int) -> str:
     if mean is None:
         return ""
     return f"{mean:.{digits}f}" if std is None else f"{mean:.{digits}f} ± {std:.{digits}f}"
+
+
+def _made_of(seeds: list[int]) -> str:
+    """What the numbers are, from the different counts of seeds of the rows."""
+    if not seeds:
+        return "There are no records yet."
+    if seeds == [1]:
+        return "One seed a row."
+    count = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
+    return f"Mean and standard deviation, {count} seeds a row."
 
 
 def _align(lines: list[list[str]]) -> str:

@@ -196,7 +196,7 @@ FB15K_237 = Table(
 
 _BY_LOG = BEST.beta_share
 _NOISY = replace(
-    quick(PAPER, 10, 38_696), tau=PAPER.tau, beta_share=1.0, length=3, evaluate_every=5
+    quick(PAPER, 10, 38_696), lr=1e-2, tau=PAPER.tau, beta_share=1.0, length=3, evaluate_every=5
 )
 
 NOISE = Table(
