@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -118,6 +120,39 @@ def test_rows_that_rise_or_fall_by_orders_of_magnitude(
 def test_fused_steps_with_weights_kept(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(blockwise._KEPT, DEVICE, 10_000)
     agree(case(name), "blockwise", mixes=True, chooses=name == "a mask")
+
+
+def multiply_roughly(a: Tensor, b: Tensor, out: Tensor, adds: bool = False) -> None:
+    """What a GPU does: products of bfloat16 that add up in float32."""
+    product = torch.bmm(a.float(), b.float())
+    out.copy_(out.float() + product if adds else product)
+
+
+@pytest.mark.usefixtures("fused")
+@pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning")  # a row that rises is done again
+@pytest.mark.parametrize("kept", [0, 10_000])
+@pytest.mark.parametrize("scale", [1.0, 3.0, 5.0])
+def test_gradients_in_bfloat16_where_one_category_has_all_the_weight(
+    scale: float, kept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then delta is a small difference of large numbers, which rounding must not drown."""
+    monkeypatch.setitem(blockwise._KEPT, DEVICE, kept)
+    monkeypatch.setattr(blockwise, "product_dtype", lambda p: p.query.dtype)
+    if DEVICE == "cpu":
+        monkeypatch.setattr(blockwise, "_multiply", multiply_roughly)
+    p = problem(beta=0.1, tau=0.0)
+    rough = [(scale * t).detach().bfloat16().requires_grad_() for t in (p.query, p.codebook)]
+    exact = [t.detach().double().requires_grad_() for t in rough]
+    dials: dict[str, Any] = {"tau": p.tau.double(), "beta": p.beta.double()}
+    weights = torch.randn(2, 3, 5, device=DEVICE)
+    gradients = []
+    for (query, codebook), own in ((rough, {}), (exact, dials)):
+        q = replace(p, query=query, codebook=codebook, **own)
+        scan = plain.scan if own else partial(operators.scan, way="blockwise")
+        value = scan(q, mixes=True, chooses=False)[0]
+        gradients.append(torch.autograd.grad((value * weights).sum(), (query, codebook)))
+    for of_rough, of_exact in zip(*gradients, strict=True):
+        assert relative_error(of_rough.double(), of_exact) < 0.02
 
 
 @pytest.mark.usefixtures("fused")

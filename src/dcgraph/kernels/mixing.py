@@ -123,6 +123,14 @@ def _put(target, column, x, first, last):
 
 
 @triton.jit
+def _put_weight(target, column, x, first, last):
+    """2^x as it is stored: a row is divided by the sum of these, and so is a mixture exactly."""
+    weight = tl.exp2(x).to(target.dtype.element_ty)
+    _put(target, column, weight, first, last)
+    return weight.to(tl.float32)
+
+
+@triton.jit
 def _absorb(
     scores, scores_group, scores_row, weights, weights_group, weights_row,
     noise, noise_group, noise_row, mask, mask_group, mask_row,
@@ -173,12 +181,10 @@ def _absorb(
             else:
                 best = tl.maximum(best, tl.maximum(tl.maximum(x0, x1), tl.maximum(x2, x3)))
             if mixes:
-                w0, w1 = tl.exp2(x0 - base), tl.exp2(x1 - base)
-                w2, w3 = tl.exp2(x2 - base), tl.exp2(x3 - base)
-                _put(weights, c0, w0, first, last)
-                _put(weights, c1, w1, first, last)
-                _put(weights, c2, w2, first, last)
-                _put(weights, c3, w3, first, last)
+                w0 = _put_weight(weights, c0, x0 - base, first, last)
+                w1 = _put_weight(weights, c1, x1 - base, first, last)
+                w2 = _put_weight(weights, c2, x2 - base, first, last)
+                w3 = _put_weight(weights, c3, x3 - base, first, last)
                 sums += (w0 + w1) + (w2 + w3)
             else:
                 new_sums = (tl.exp2(x0 - best) + tl.exp2(x1 - best)) + (
@@ -216,7 +222,7 @@ def _absorb(
 
 @triton.jit
 def _finish(
-    tops, bases, totals, mixture, out, lse, top_out, dim, parts,
+    tops, bases, totals, mixture, lse, top_out, dim, parts,
     mixes: tl.constexpr, width: tl.constexpr,
 ):  # fmt: skip
     """Log-sum-exp and maximum of a row in natural units, and its mixture divided by the sum."""
@@ -230,7 +236,7 @@ def _finish(
     if mixes:
         d = tl.arange(0, width)
         value = tl.load(mixture + at * dim + d, d < dim, 0.0) / divisor
-        tl.store(out + at * dim + d, value.to(out.dtype.element_ty), d < dim)
+        tl.store(mixture + at * dim + d, value, d < dim)
 
 
 @triton.jit
@@ -324,7 +330,7 @@ def _factor(bases, bases_stride, lse, at):
 @triton.jit
 def _differentiate_kept(
     delta, delta_group, delta_row, weights, weights_group, weights_row, bases, bases_stride,
-    tau, lse, offset, rows, width, unit: tl.constexpr, tile: tl.constexpr,
+    tau, lse, offset, sums, rows, width, unit: tl.constexpr, tile: tl.constexpr,
 ):  # fmt: skip
     """Strides and the width are counted in units, so that a unit is loaded and stored as one."""
     at = tl.program_id(0).to(tl.int64)
@@ -336,19 +342,33 @@ def _differentiate_kept(
     inside = column // unit < width
     w = tl.load(weights + column, inside, 0.0).to(tl.float32)
     slope = tl.load(delta + column, inside, 0.0).to(tl.float32) + tl.load(offset + at)
-    tl.store(delta + column, (w * slope * factor).to(delta.dtype.element_ty), inside)
+    result = (w * slope * factor).to(delta.dtype.element_ty)
+    tl.store(delta + column, result, inside)
+    total = tl.sum(tl.where(inside, result.to(tl.float32), 0.0), 0)
+    tl.store(sums + at * tl.num_programs(1) + tl.program_id(1), total)
 
 
 @triton.jit
-def _beside(query, v, out, bases, bases_stride, lse, rows, dim, width: tl.constexpr):
+def _beside(query, v, excess, out, bases, bases_stride, lse, rows, dim, width: tl.constexpr):
     at = tl.program_id(0).to(tl.int64)
     group, row = at // rows, at % rows
     out += (2 * group * rows + row) * dim
     d = tl.arange(0, width)
-    tl.store(out + d, tl.load(query + at * dim + d, d < dim, 0.0), d < dim)
+    q = tl.load(query + at * dim + d, d < dim, 0.0)
+    tl.store(out + d, q, d < dim)
     scaled = tl.load(v + at * dim + d, d < dim, 0.0).to(tl.float32)
+    scaled -= tl.load(excess + at) * q.to(tl.float32)
     scaled *= _factor(bases, bases_stride, lse, at)
     tl.store(out + rows * dim + d, scaled.to(out.dtype.element_ty), d < dim)
+
+
+@triton.jit
+def _balance(d_query, excess, mixture, out, dim, width: tl.constexpr):
+    at = tl.program_id(0).to(tl.int64)
+    d = tl.arange(0, width)
+    m = tl.load(mixture + at * dim + d, d < dim, 0.0).to(tl.float32)
+    value = tl.load(d_query + at * dim + d, d < dim, 0.0) - tl.load(excess + at) * m
+    tl.store(out + at * dim + d, value.to(out.dtype.element_ty), d < dim)
 
 
 @triton.jit
@@ -400,18 +420,17 @@ def absorb(
     )  # fmt: skip
 
 
-def finish(state: Any, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+def finish(state: Any) -> tuple[Tensor, Tensor, Tensor]:
     """The mixture, log-sum-exp and maximum of every row."""
     lse, top = torch.empty_like(state.top), torch.empty_like(state.top)
     dim = state.mixture.shape[-1]
-    out = torch.empty_like(state.mixture, dtype=dtype)
     if lse.numel():
         _finish[(lse.numel(),)](
-            *(state.top, state.base, state.total, state.mixture, out, lse, top, dim),
+            *(state.top, state.base, state.total, state.mixture, lse, top, dim),
             state.base.shape[-1],
             mixes=dim > 0, width=triton.next_power_of_2(max(1, dim)), num_warps=_WARPS,
         )  # fmt: skip
-    return out, lse, top
+    return state.mixture, lse, top
 
 
 def offsets(p: Any, of_mixture: Tensor | None, mixture: Tensor, of_lse: Tensor | None) -> Tensor:
@@ -459,25 +478,42 @@ def differentiate(
 
 def differentiate_kept(
     p: Any, delta: Tensor, weights: Tensor, base: Tensor, lse: Tensor, offset: Tensor
-) -> None:
-    """From <v, C> to delta in its place, with the weights w = 2^(x - base) of before."""
+) -> Tensor:
+    """From <v, C> to delta in its place, with the weights w = 2^(x - base) of before.
+
+    Returns the sum of delta of every row, in parts.
+    """
     groups, rows = p.shape[:2]
     lengths = (*delta.stride()[:2], *weights.stride()[:2], weights.shape[-1])
     unit = math.gcd(_VECTOR, *lengths)
     delta_group, delta_row, weights_group, weights_row, width = (n // unit for n in lengths)
-    _differentiate_kept[groups * rows, triton.cdiv(width * unit, _TILE)](
+    tiles = triton.cdiv(weights.shape[-1], _TILE)
+    sums = p.tau.new_empty(groups, rows, tiles)
+    _differentiate_kept[groups * rows, tiles](
         *(delta, delta_group, delta_row, weights, weights_group, weights_row),
-        *(base, base.stride(1), p.tau.contiguous(), lse.contiguous(), offset, rows, width),
+        *(base, base.stride(1), p.tau.contiguous(), lse.contiguous(), offset, sums, rows, width),
         unit=unit, tile=_TILE, num_warps=_WARPS,
     )  # fmt: skip
+    return sums
 
 
-def beside(query: Tensor, v: Tensor, base: Tensor, lse: Tensor) -> Tensor:
-    """Queries over v times what makes z of w."""
+def beside(query: Tensor, v: Tensor, excess: Tensor, base: Tensor, lse: Tensor) -> Tensor:
+    """Queries over v, less the excess of the queries, times what makes z of w."""
     groups, rows, dim = query.shape
     out = query.new_empty(groups, 2 * rows, dim)
     _beside[(groups * rows,)](
-        *(query, v, out, base, base.stride(1), lse.contiguous(), rows, dim),
+        *(query, v, excess, out, base, base.stride(1), lse.contiguous(), rows, dim),
+        width=triton.next_power_of_2(dim), num_warps=_WARPS,
+    )  # fmt: skip
+    return out
+
+
+def balanced(d_query: Tensor, excess: Tensor, mixture: Tensor, dtype: torch.dtype) -> Tensor:
+    """The gradient of the queries less the excess of the mixture, in that dtype."""
+    groups, rows, dim = d_query.shape
+    out = torch.empty_like(d_query, dtype=dtype)
+    _balance[(groups * rows,)](
+        *(d_query, excess, mixture.contiguous(), out, dim),
         width=triton.next_power_of_2(dim), num_warps=_WARPS,
     )  # fmt: skip
     return out

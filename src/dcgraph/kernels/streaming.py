@@ -432,7 +432,7 @@ def forward(p: Any, *, mixes: bool, chooses: bool) -> tuple[Tensor, Tensor, Tens
     indices = new(parts if chooses else 0, groups, rows, dtype=torch.int32)
     mixtures = new(parts if mixes else 0, groups, rows, dim)
     index = torch.full_like(p.keys, -1) if not chooses else torch.empty_like(p.keys)
-    mixture = p.query.new_empty(groups, rows, dim if mixes else 0)
+    mixture = new(groups, rows, dim if mixes else 0)
     lse, top = new(groups, rows), new(groups, rows)
     if groups * rows:
         _forward[tiles, parts, groups](

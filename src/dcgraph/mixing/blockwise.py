@@ -186,7 +186,7 @@ def forward(
         run.absorb(p, part, scores, own, state, number, mixes, chooses)
         if mixes:
             _sum_up(own, codes, state.mixture, adds=number > 0)
-    mixture, lse, top = run.finish(state, p.query.dtype)
+    mixture, lse, top = run.finish(state)
     return mixture, lse, state.index, top, kept
 
 
@@ -211,7 +211,8 @@ def backward(
     has_some = kept.entries.numel() > 0 and not learns_dials
     has_scores = has_some and mixture.shape[-1] == 0
     if has_some and not has_scores and of_mixture is not None and of_lse is None:
-        return *_backward_of_weights(p, lse, of_mixture, offset, kept, run), d_tau, d_beta
+        gradients = _backward_of_weights(p, mixture, lse, of_mixture, offset, kept, run)
+        return *gradients, d_tau, d_beta
     # Side by side: queries over v here, and in a block S over <v, C>, then delta over z.
     both = p.query if of_mixture is None else torch.cat([p.query, of_mixture], 1)
     both = both.to(dtype).contiguous()
@@ -240,9 +241,21 @@ def backward(
 
 
 def _backward_of_weights(
-    p: Problem, lse: Tensor, of_mixture: Tensor, offset: Tensor, kept: Kept, run: Any
+    p: Problem,
+    mixture: Tensor,
+    lse: Tensor,
+    of_mixture: Tensor,
+    offset: Tensor,
+    kept: Kept,
+    run: Any,
 ) -> tuple[Tensor, Tensor]:
-    """Gradients of query and codebook from the weights of the forward pass."""
+    r"""Gradients of query and codebook from the weights of the forward pass.
+
+    The deltas of a row add up to 0. But <v, C> is as rough as the products are, and where one
+    category has all the weight, delta is the difference of two equal numbers: what they add up to,
+    the excess e, is all that is left. With :math:`\delta_j - e z_j` instead they do, and neither
+    has to be made for that: dq becomes less by e m, and v by e q.
+    """
     groups, rows, n, dim = p.shape
     dtype, hard = product_dtype(p), p.index is not None
     query, v = (value.to(dtype).contiguous() for value in (p.query, of_mixture))
@@ -250,16 +263,23 @@ def _backward_of_weights(
     room = v.new_empty(groups, rows if hard else 0, max(part.width for part in parts))
     d_query = v.new_empty(groups, rows, dim, dtype=p.island)
     d_codebook = torch.empty_like(p.codebook, memory_format=torch.contiguous_format)
+    sums = []
     for number, part in enumerate(parts):
         codes = _codes(p, part, run)
         entries, base = kept.of(parts, number), kept.bases[..., number]
         delta = room[..., : part.width] if hard else entries[:, :rows]
         _multiply(v, codes.mT, delta)
-        run.differentiate_kept(p, delta, entries[:, -rows:], base, lse, offset)
+        sums.append(run.differentiate_kept(p, delta, entries[:, -rows:], base, lse, offset))
         _sum_up(delta, codes, d_query, adds=number > 0)
-        beside = query if hard else run.beside(query, v, base, lse)
-        _multiply_into(d_codebook, p, part, delta if hard else entries, beside, run)
-    return d_query.to(p.query.dtype), d_codebook
+        if hard:  # there is no z beside delta that could bear the excess
+            _multiply_into(d_codebook, p, part, delta, query, run)
+    if hard:
+        return d_query.to(p.query.dtype), d_codebook
+    excess = (sums[0] if len(sums) == 1 else torch.cat(sums, -1)).sum(-1)
+    for number, part in enumerate(parts):
+        beside = run.beside(query, v, excess, kept.bases[..., number], lse)
+        _multiply_into(d_codebook, p, part, kept.of(parts, number), beside, run)
+    return run.balanced(d_query, excess, mixture, p.query.dtype), d_codebook
 
 
 def _multiply_into(

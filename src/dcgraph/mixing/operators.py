@@ -62,11 +62,19 @@ def _forward(
     if target is not None:
         lse = lse - _at_target(p, target)
     if not (mixes and blockwise.is_hard(p, chooses)):
-        return mixture, lse, best, top, mixture.new_empty(0), entries, bases
+        value = mixture.to(query.dtype)
+        exact = mixture if _is_apart(p, mixes, chooses) else mixture.new_empty(0)
+        return value, lse, best, top, exact, entries, bases
     chosen = best if index is None else index.clone()
     row = p.codes(chosen.clamp(min=0)).to(query.dtype)
     row = row.masked_fill(chosen.unsqueeze(-1) < 0, 0.0)
     return row, lse, chosen, top, mixture, entries, bases
+
+
+def _is_apart(p: Problem, mixes: bool, chooses: bool) -> bool:
+    """Whether the mixture that the backward pass needs is not the value: that is a row of the
+    codebook, or rounded, and a rounded one would leave more of <v, C - m> than there is."""
+    return mixes and (blockwise.is_hard(p, chooses) or p.query.dtype != p.island)
 
 
 def _at_target(p: Problem, target: Tensor) -> Tensor:
@@ -137,7 +145,6 @@ def _(query: Tensor, *others: Any) -> tuple[Tensor, ...]:
     p = Problem(query, *others[:10])
     way, mixes, chooses, learns = others[10:]
     value = query.new_empty(*query.shape[:2], query.shape[2] if mixes else 0)
-    hard = mixes and blockwise.is_hard(p, chooses)
     of_rows = query.new_empty(query.shape[:2], dtype=p.island)
     shapes: Any = (0, 0) if way == "streaming" else blockwise.kept_shapes(p, mixes, chooses, learns)
     dtype = query.dtype if way == "streaming" else blockwise.kept_dtype(p, mixes)
@@ -146,7 +153,9 @@ def _(query: Tensor, *others: Any) -> tuple[Tensor, ...]:
         torch.empty_like(of_rows),
         torch.empty_like(of_rows, dtype=torch.int64),
         torch.empty_like(of_rows),
-        torch.empty_like(value) if hard else query.new_empty(0),
+        torch.empty_like(value, dtype=p.island)
+        if _is_apart(p, mixes, chooses)
+        else query.new_empty(0, dtype=p.island),
         query.new_empty(shapes[0], dtype=dtype),
         query.new_empty(shapes[1], dtype=p.island),
     )
@@ -237,7 +246,9 @@ class _Scan(torch.autograd.Function):
         hard = inputs[-3] and (inputs[-2] or inputs[8] is not None)
         tensors = list(inputs[:_TENSORS])
         tensors[8] = index if hard else None
-        ctx.save_for_backward(mixture if hard else value, lse, entries, bases, *tensors)
+        ctx.save_for_backward(
+            value if mixture.ndim == 1 else mixture, lse, entries, bases, *tensors
+        )
         ctx.options = inputs[_TENSORS : _TENSORS + 3]
 
     @staticmethod

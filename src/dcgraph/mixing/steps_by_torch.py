@@ -62,18 +62,19 @@ def absorb(
     finite = top.masked_fill(top == -math.inf, 0.0)  # -inf less itself would be NaN
     factor = (state.top - finite).exp_()
     a.sub_(finite.unsqueeze(-1)).exp_()
-    state.total = state.total * factor + a.sum(-1)
     state.top = state.base[..., number] = top
     if mixes:
         if number > 0:
             state.mixture.mul_(factor.unsqueeze(-1))
-        weights.copy_(a)
+        a = weights.copy_(a)
+    # Of what is stored, so that a row divided by it is a mixture exactly.
+    state.total = state.total * factor + a.sum(-1, dtype=state.total.dtype)
 
 
-def finish(state: State, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+def finish(state: State) -> tuple[Tensor, Tensor, Tensor]:
     """The mixture, log-sum-exp and maximum of every row; no weight at all gives 0 and -inf."""
     total = state.total.masked_fill(state.total == 0, 1.0)
-    mixture = state.mixture.div_(total.unsqueeze(-1)).to(dtype)
+    mixture = state.mixture.div_(total.unsqueeze(-1))
     return mixture, state.top + total.log(), state.top
 
 
@@ -127,15 +128,25 @@ def differentiate(
 
 def differentiate_kept(
     p: Problem, delta: Tensor, weights: Tensor, base: Tensor, lse: Tensor, offset: Tensor
-) -> None:
-    """From <v, C> to delta in its place, with the weights w = exp(a - base) of before."""
+) -> Tensor:
+    """From <v, C> to delta in its place, with the weights w = exp(a - base) of before.
+
+    Returns the sum of delta of every row, in parts.
+    """
     z = weights * _factor(base, lse)
     delta.copy_((delta + offset.unsqueeze(-1)).mul_(z).div_(p.tau.unsqueeze(-1)))
+    return delta.sum(-1, keepdim=True, dtype=p.island)
 
 
-def beside(query: Tensor, v: Tensor, base: Tensor, lse: Tensor) -> Tensor:
-    """Queries over v times what makes z of w."""
-    return torch.cat([query, (v * _factor(base, lse)).to(v.dtype)], 1)
+def beside(query: Tensor, v: Tensor, excess: Tensor, base: Tensor, lse: Tensor) -> Tensor:
+    """Queries over v, less the excess of the queries, times what makes z of w."""
+    balanced = v - excess.unsqueeze(-1) * query
+    return torch.cat([query, (balanced * _factor(base, lse)).to(v.dtype)], 1)
+
+
+def balanced(d_query: Tensor, excess: Tensor, mixture: Tensor, dtype: torch.dtype) -> Tensor:
+    """The gradient of the queries less the excess of the mixture, in that dtype."""
+    return (d_query - excess.unsqueeze(-1) * mixture).to(dtype)
 
 
 def _factor(base: Tensor, lse: Tensor) -> Tensor:
