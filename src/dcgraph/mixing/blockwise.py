@@ -253,8 +253,8 @@ def _backward_of_weights(
 
     The deltas of a row add up to 0. But <v, C> is as rough as the products are, and where one
     category has all the weight, delta is the difference of two equal numbers: what they add up to,
-    the excess e, is all that is left. With :math:`\delta_j - e z_j` instead they do, and neither
-    has to be made for that: dq becomes less by e m, and v by e q.
+    the excess e, is all that is left. With :math:`\delta_j - e z_j` instead they do. For that no
+    delta has to be changed: dq becomes less by e m, and v by e q.
     """
     groups, rows, n, dim = p.shape
     dtype, hard = product_dtype(p), p.index is not None
