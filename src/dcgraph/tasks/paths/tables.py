@@ -44,7 +44,7 @@ def _minutes(record: Record) -> float:
 
 
 _BUDGET = (
-    Column("epochs", lambda record: record["settings"]["epochs"], digits=0, spread=False),
+    Column("epochs", lambda record: float(record["settings"]["epochs"]), digits=0, spread=False),
     Column("minutes a run", _minutes, digits=1, spread=False),
 )
 _RANKED = (
