@@ -140,8 +140,8 @@ def differentiate_kept(
 
 def beside(query: Tensor, v: Tensor, excess: Tensor, base: Tensor, lse: Tensor) -> Tensor:
     """Queries over v, less the excess of the queries, times what makes z of w."""
-    balanced = v - excess.unsqueeze(-1) * query
-    return torch.cat([query, (balanced * _factor(base, lse)).to(v.dtype)], 1)
+    less = v - excess.unsqueeze(-1) * query
+    return torch.cat([query, (less * _factor(base, lse)).to(v.dtype)], 1)
 
 
 def balanced(d_query: Tensor, excess: Tensor, mixture: Tensor, dtype: torch.dtype) -> Tensor:

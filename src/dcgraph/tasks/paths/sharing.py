@@ -13,8 +13,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ... import kernels
-from ...kernels.operators import in_front, models_in_front
+from ...kernels.operators import in_front
 from ...mixing import steps_by_torch
+from ...mixing.dropping import drop
 from ...noise import random_keys
 
 
@@ -51,7 +52,7 @@ class _Shared(torch.autograd.Function):
             converted = table.to(dtype)
             return rows, *(converted.detach() for _ in range(uses))
         converts = uses > 1 and dtype != table.dtype
-        last, converted = (t.squeeze(0) for t in _drop(table[None], keys, share, dtype, converts))
+        last, converted = (t.squeeze(0) for t in drop(table[None], keys, share, dtype, converts))
         converted = converted if converts else table
         return rows, *(converted.detach() for _ in range(uses - 1)), last
 
@@ -75,42 +76,6 @@ class _Shared(torch.autograd.Function):
         if of_rows is not None:
             total = total.index_add_(0, index, of_rows)
         return total, None, None, None, None, None
-
-
-@torch.library.custom_op("dcgraph::drop_table", mutates_args=())
-def _drop(
-    table: Tensor, keys: Tensor, share: float, dtype: torch.dtype, converts: bool
-) -> tuple[Tensor, Tensor]:
-    """Tables [models, entities, width] with dropout and, if wanted, without, in that dtype."""
-    dropped, converted = _room(table, dtype, converts)
-    if table.is_cuda and kernels.available():
-        from ...kernels.dropout import drop
-
-        drop(keys, share, table, 0, dropped, converted if converts else None)
-    else:
-        steps_by_torch.drop(keys, share, table, 0, dropped)
-        if converts:
-            converted.copy_(table)
-    return dropped, converted
-
-
-@_drop.register_fake
-def _(
-    table: Tensor, keys: Tensor, share: float, dtype: torch.dtype, converts: bool
-) -> tuple[Tensor, Tensor]:
-    return _room(table, dtype, converts)
-
-
-def _room(table: Tensor, dtype: torch.dtype, converts: bool) -> tuple[Tensor, Tensor]:
-    models, entities, width = table.shape
-    new = table.new_empty
-    return (
-        new(models, entities, width, dtype=dtype),
-        new(models, entities if converts else 0, width, dtype=dtype),
-    )
-
-
-models_in_front(_drop, 2, seeded=False)
 
 
 @torch.library.custom_op("dcgraph::sum", mutates_args=())

@@ -70,8 +70,8 @@ def _baseline(model: str, **changes: object) -> tuple[PathSettings]:
     return (replace(BEST, **{"model": model, **gentle, **changes}),)  # type: ignore[arg-type]
 
 
-_OURS = _paper((94.4, 0.0), (64.3, 0.11))
-_OURS_WN11 = Row("Ours, paths up to 5", (BEST,), _SEEDS, _OURS)
+_PAPERS_OURS = _paper((94.4, 0.0), (64.3, 0.11))
+_OURS_WN11 = Row("Ours, paths up to 5", (BEST,), _SEEDS, _PAPERS_OURS)
 _OURS_FB13 = Row(
     "FB13: ours, paths up to 5", (presets.FB13,), _ONCE, _paper((89.6, 0.46), (68.7, 0.32))
 )
@@ -109,7 +109,7 @@ PATHS = Table(
             "Ours, the paper's tau and noise",
             (replace(BEST, tau=PAPER.tau, beta_share=PAPER.beta_share),),
             _ONCE,
-            _OURS,
+            _PAPERS_OURS,
         ),
         _OURS_WN11,
         _OURS_FB13,
