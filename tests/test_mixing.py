@@ -6,7 +6,9 @@ The kernels have a file of their own in tests/plain.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, get_args
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -375,7 +377,23 @@ def test_vmap_shares_noise_as_told(way: Way, dropout: float, different: bool) ->
         return dc.mix(q, codebook, way=way, dropout=dropout)
 
     v = vmap(run, randomness="different" if different else "same")(query.expand(2, 5, 6))
-    assert torch.equal(v[0], v[1]) != different
+    assert torch.allclose(v[0], v[1]) != different
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_replicas_keep_their_weights_too(shared: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inside of vmap no tensor says that it requires a gradient."""
+    kept = Mock(wraps=blockwise._backward_of_weights)
+    monkeypatch.setattr(blockwise, "_backward_of_weights", kept)
+    query, codebook = inputs(3)
+    gradients = []
+    for way in WAYS:
+        run = partial(dc.mix, beta=0.0, way=way)
+        codes, dim = (codebook[0], None) if shared else (codebook, 0)
+        v = vmap(run, (0, dim))(query, codes)
+        gradients.append(torch.autograd.grad(v.square().sum(), (query, codebook)))
+    kept.assert_called_once()
+    torch.testing.assert_close(*gradients)
 
 
 @several_blocks

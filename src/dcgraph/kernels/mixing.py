@@ -106,9 +106,15 @@ def _perturbed_tile(
 
 
 @triton.jit
-def _scales(tau, beta, row):
-    scale = 1.0 / tl.load(tau + row) * _LOG2_E
-    return scale, tl.load(beta + row) * scale * -_LN_2
+def _dial(dial, dial_group, dial_row, group, row):
+    """Of a row; one number for all of them has strides of 0."""
+    return tl.load(dial + group * dial_group + row * dial_row)
+
+
+@triton.jit
+def _scales(tau, beta):
+    scale = 1.0 / tau * _LOG2_E
+    return scale, beta * scale * -_LN_2
 
 
 @triton.jit
@@ -134,7 +140,8 @@ def _put_weight(target, column, x, first, last):
 def _absorb(
     scores, scores_group, scores_row, weights, weights_group, weights_row,
     noise, noise_group, noise_row, mask, mask_group, mask_row,
-    tau, beta, keys, tops, bases, totals, indices, mixture,
+    tau, tau_group, tau_row, beta, beta_group, beta_row,
+    keys, tops, bases, totals, indices, mixture,
     rows, first, new, last, dim, parts, number,
     noisy: tl.constexpr, given: tl.constexpr, masked: tl.constexpr, mixes: tl.constexpr,
     chooses: tl.constexpr, fresh: tl.constexpr, tile: tl.constexpr, width: tl.constexpr,
@@ -146,7 +153,9 @@ def _absorb(
     weights += group * weights_group + row * weights_row
     noise += group * noise_group + row * noise_row
     mask += group * mask_group + row * mask_row
-    scale, noise_scale = _scales(tau, beta, at)
+    scale, noise_scale = _scales(
+        _dial(tau, tau_group, tau_row, group, row), _dial(beta, beta_group, beta_row, group, row)
+    )
     key = tl.load(keys + at)
     begin = first // _GROUP * _GROUP
     lowest = tl.full([tile // 4], _LOWEST, tl.float32)
@@ -281,7 +290,8 @@ def _delta(
 def _differentiate(
     scores, scores_group, scores_row, pairs, pairs_group, pairs_row,
     noise, noise_group, noise_row, mask, mask_group, mask_row,
-    tau, beta, keys, lse, offset, of_lse, targets,
+    tau, tau_group, tau_row, beta, beta_group, beta_row,
+    keys, lse, offset, of_lse, targets,
     rows, first, new, last,
     noisy: tl.constexpr, given: tl.constexpr, masked: tl.constexpr, mixes: tl.constexpr,
     writes_z: tl.constexpr, with_target: tl.constexpr, tile: tl.constexpr,
@@ -293,7 +303,9 @@ def _differentiate(
     noise += group * noise_group + row * noise_row
     mask += group * mask_group + row * mask_row
     above, pairs_above = rows * scores_row, rows * pairs_row
-    scale, noise_scale = _scales(tau, beta, at)
+    scale, noise_scale = _scales(
+        _dial(tau, tau_group, tau_row, group, row), _dial(beta, beta_group, beta_row, group, row)
+    )
     over_tau = scale * _LN_2
     total = tl.load(lse + at) * _LOG2_E
     total = tl.where(total == float("-inf"), 0.0, total)
@@ -330,14 +342,16 @@ def _factor(bases, bases_stride, lse, at):
 @triton.jit
 def _differentiate_kept(
     delta, delta_group, delta_row, weights, weights_group, weights_row, bases, bases_stride,
-    tau, lse, offset, sums, rows, width, unit: tl.constexpr, tile: tl.constexpr,
+    tau, tau_group, tau_row, lse, offset, sums, rows, width,
+    unit: tl.constexpr, tile: tl.constexpr,
 ):  # fmt: skip
     """Strides and the width are counted in units, so that a unit is loaded and stored as one."""
     at = tl.program_id(0).to(tl.int64)
     group, row = at // rows, at % rows
     delta += (group * delta_group + row * delta_row) * unit
     weights += (group * weights_group + row * weights_row) * unit
-    factor = _factor(bases, bases_stride, lse, at) / tl.load(tau + at)
+    factor = _factor(bases, bases_stride, lse, at)
+    factor /= _dial(tau, tau_group, tau_row, group, row)
     column = tl.program_id(1) * tile + tl.arange(0, tile)
     inside = column // unit < width
     w = tl.load(weights + column, inside, 0.0).to(tl.float32)
@@ -349,7 +363,17 @@ def _differentiate_kept(
 
 
 @triton.jit
-def _beside(query, v, excess, out, bases, bases_stride, lse, rows, dim, width: tl.constexpr):
+def _excess(sums, tiles, at, room: tl.constexpr):
+    """What the deltas of a row add up to."""
+    k = tl.arange(0, room)
+    return tl.sum(tl.load(sums + at * tiles + k, k < tiles, 0.0), 0)
+
+
+@triton.jit
+def _beside(
+    query, v, sums, tiles, out, bases, bases_stride, lse, rows, dim,
+    width: tl.constexpr, room: tl.constexpr,
+):  # fmt: skip
     at = tl.program_id(0).to(tl.int64)
     group, row = at // rows, at % rows
     out += (2 * group * rows + row) * dim
@@ -357,17 +381,20 @@ def _beside(query, v, excess, out, bases, bases_stride, lse, rows, dim, width: t
     q = tl.load(query + at * dim + d, d < dim, 0.0)
     tl.store(out + d, q, d < dim)
     scaled = tl.load(v + at * dim + d, d < dim, 0.0).to(tl.float32)
-    scaled -= tl.load(excess + at) * q.to(tl.float32)
+    scaled -= _excess(sums, tiles, at, room) * q.to(tl.float32)
     scaled *= _factor(bases, bases_stride, lse, at)
     tl.store(out + rows * dim + d, scaled.to(out.dtype.element_ty), d < dim)
 
 
 @triton.jit
-def _balance(d_query, excess, mixture, out, dim, width: tl.constexpr):
+def _balance(
+    d_query, sums, tiles, mixture, out, dim, width: tl.constexpr, room: tl.constexpr
+):  # fmt: skip
     at = tl.program_id(0).to(tl.int64)
     d = tl.arange(0, width)
     m = tl.load(mixture + at * dim + d, d < dim, 0.0).to(tl.float32)
-    value = tl.load(d_query + at * dim + d, d < dim, 0.0) - tl.load(excess + at) * m
+    excess = _excess(sums, tiles, at, room)
+    value = tl.load(d_query + at * dim + d, d < dim, 0.0) - excess * m
     tl.store(out + at * dim + d, value.to(out.dtype.element_ty), d < dim)
 
 
@@ -411,7 +438,7 @@ def absorb(
     _absorb[(groups * rows,)](
         *(*strided(scores), *strided(weights), *strided(p.noise, scores)),
         *strided(as_bytes(p.mask), scores),
-        *(p.tau.contiguous(), p.beta.contiguous(), p.keys.contiguous()),
+        *(*_of_rows(p.tau), *_of_rows(p.beta), p.keys.contiguous()),
         *(state.top, state.base, state.total, state.index, state.mixture),
         *(rows, part.first, part.new, part.last, dim, state.base.shape[-1], number),
         noisy=p.noisy, given=p.noise is not None, masked=p.mask is not None, mixes=mixes,
@@ -466,7 +493,7 @@ def differentiate(
     _differentiate[groups * rows, triton.cdiv(part.last - begin, _TILE)](
         *(*strided(scores), *strided(pairs), *strided(p.noise, scores)),
         *strided(as_bytes(p.mask), scores),
-        *(p.tau.contiguous(), p.beta.contiguous(), p.keys.contiguous()),
+        *(*_of_rows(p.tau), *_of_rows(p.beta), p.keys.contiguous()),
         *(lse.contiguous(), offset, offset if at_target is None else at_target.contiguous()),
         offset if at_target is None else p.target.contiguous(),
         *(rows, part.first, part.new, part.last),
@@ -491,32 +518,39 @@ def differentiate_kept(
     sums = p.tau.new_empty(groups, rows, tiles)
     _differentiate_kept[groups * rows, tiles](
         *(delta, delta_group, delta_row, weights, weights_group, weights_row),
-        *(base, base.stride(1), p.tau.contiguous(), lse.contiguous(), offset, sums, rows, width),
+        *(base, base.stride(1), *_of_rows(p.tau), lse.contiguous(), offset, sums, rows, width),
         unit=unit, tile=_TILE, num_warps=_WARPS,
     )  # fmt: skip
     return sums
 
 
-def beside(query: Tensor, v: Tensor, excess: Tensor, base: Tensor, lse: Tensor) -> Tensor:
+def beside(query: Tensor, v: Tensor, sums: Tensor, base: Tensor, lse: Tensor) -> Tensor:
     """Queries over v, less the excess of the queries, times what makes z of w."""
     groups, rows, dim = query.shape
     out = query.new_empty(groups, 2 * rows, dim)
+    tiles = sums.shape[-1]
     _beside[(groups * rows,)](
-        *(query, v, excess, out, base, base.stride(1), lse.contiguous(), rows, dim),
-        width=triton.next_power_of_2(dim), num_warps=_WARPS,
+        *(query, v, sums, tiles, out, base, base.stride(1), lse.contiguous(), rows, dim),
+        width=triton.next_power_of_2(dim), room=triton.next_power_of_2(tiles), num_warps=_WARPS,
     )  # fmt: skip
     return out
 
 
-def balanced(d_query: Tensor, excess: Tensor, mixture: Tensor, dtype: torch.dtype) -> Tensor:
+def balanced(d_query: Tensor, sums: Tensor, mixture: Tensor, dtype: torch.dtype) -> Tensor:
     """The gradient of the queries less the excess of the mixture, in that dtype."""
     groups, rows, dim = d_query.shape
     out = torch.empty_like(d_query, dtype=dtype)
+    tiles = sums.shape[-1]
     _balance[(groups * rows,)](
-        *(d_query, excess, mixture.contiguous(), out, dim),
-        width=triton.next_power_of_2(dim), num_warps=_WARPS,
+        *(d_query, sums, tiles, mixture.contiguous(), out, dim),
+        width=triton.next_power_of_2(dim), room=triton.next_power_of_2(tiles), num_warps=_WARPS,
     )  # fmt: skip
     return out
+
+
+def _of_rows(dial: Tensor) -> tuple[Any, ...]:
+    """A tensor [groups, rows] with its strides."""
+    return dial, *dial.stride()
 
 
 def strided(value: Tensor | None, instead: Tensor | None = None) -> tuple[Any, ...]:

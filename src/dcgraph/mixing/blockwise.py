@@ -263,23 +263,23 @@ def _backward_of_weights(
     room = v.new_empty(groups, rows if hard else 0, max(part.width for part in parts))
     d_query = v.new_empty(groups, rows, dim, dtype=p.island)
     d_codebook = torch.empty_like(p.codebook, memory_format=torch.contiguous_format)
-    sums = []
+    of_parts = []
     for number, part in enumerate(parts):
         codes = _codes(p, part, run)
         entries, base = kept.of(parts, number), kept.bases[..., number]
         delta = room[..., : part.width] if hard else entries[:, :rows]
         _multiply(v, codes.mT, delta)
-        sums.append(run.differentiate_kept(p, delta, entries[:, -rows:], base, lse, offset))
+        of_parts.append(run.differentiate_kept(p, delta, entries[:, -rows:], base, lse, offset))
         _sum_up(delta, codes, d_query, adds=number > 0)
         if hard:  # there is no z beside delta that could bear the excess
             _multiply_into(d_codebook, p, part, delta, query, run)
     if hard:
         return d_query.to(p.query.dtype), d_codebook
-    excess = (sums[0] if len(sums) == 1 else torch.cat(sums, -1)).sum(-1)
+    sums = of_parts[0] if len(parts) == 1 else torch.cat(of_parts, -1)
     for number, part in enumerate(parts):
-        beside = run.beside(query, v, excess, kept.bases[..., number], lse)
+        beside = run.beside(query, v, sums, kept.bases[..., number], lse)
         _multiply_into(d_codebook, p, part, kept.of(parts, number), beside, run)
-    return run.balanced(d_query, excess, mixture, p.query.dtype), d_codebook
+    return run.balanced(d_query, sums, mixture, p.query.dtype), d_codebook
 
 
 def _multiply_into(

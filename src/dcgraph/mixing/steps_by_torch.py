@@ -138,15 +138,15 @@ def differentiate_kept(
     return delta.sum(-1, keepdim=True, dtype=p.island)
 
 
-def beside(query: Tensor, v: Tensor, excess: Tensor, base: Tensor, lse: Tensor) -> Tensor:
+def beside(query: Tensor, v: Tensor, sums: Tensor, base: Tensor, lse: Tensor) -> Tensor:
     """Queries over v, less the excess of the queries, times what makes z of w."""
-    less = v - excess.unsqueeze(-1) * query
+    less = v - sums.sum(-1, keepdim=True) * query
     return torch.cat([query, (less * _factor(base, lse)).to(v.dtype)], 1)
 
 
-def balanced(d_query: Tensor, excess: Tensor, mixture: Tensor, dtype: torch.dtype) -> Tensor:
+def balanced(d_query: Tensor, sums: Tensor, mixture: Tensor, dtype: torch.dtype) -> Tensor:
     """The gradient of the queries less the excess of the mixture, in that dtype."""
-    return (d_query - excess.unsqueeze(-1) * mixture).to(dtype)
+    return (d_query - sums.sum(-1, keepdim=True) * mixture).to(dtype)
 
 
 def _factor(base: Tensor, lse: Tensor) -> Tensor:
