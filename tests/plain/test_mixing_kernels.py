@@ -25,6 +25,7 @@ from dcgraph.mixing.problem import Problem
 steps = pytest.importorskip("dcgraph.kernels.mixing", reason="the kernels need Triton")
 dropout = pytest.importorskip("dcgraph.kernels.dropout", reason="the kernels need Triton")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+TARGET = torch.tensor([[0, 300, 250], [127, 128, 7]], device=DEVICE)
 on_gpu = pytest.mark.skipif(DEVICE == "cpu", reason="there is no GPU")
 
 
@@ -76,15 +77,14 @@ def agree(p: Problem, way: Way, *, mixes: bool, chooses: bool, tolerance: float 
 def case(name: str) -> Problem:
     noise = torch.randn(2, 3, 301, device=DEVICE)
     mask = torch.rand(2, 3, 301, device=DEVICE) > 0.5
-    target = torch.tensor([[0, 300, 250], [127, 128, 7]], device=DEVICE)
     cases: dict[str, Callable[[], Problem]] = {
         "drawn noise": problem,
         "given noise": lambda: problem(noise=noise),
         "a mask": lambda: problem(mask=mask),
         "a mask for all": lambda: problem(mask=mask[0, 0]),
         "no noise": lambda: problem(beta=0.0),
-        "a target": lambda: problem(beta=0.0).with_target(target),
-        "an index": lambda: problem(beta=0.0).with_index(target),
+        "a target": lambda: problem(beta=0.0).with_target(TARGET),
+        "an index": lambda: problem(beta=0.0).with_index(TARGET),
     }
     return cases[name]()
 
@@ -132,8 +132,9 @@ def multiply_roughly(a: Tensor, b: Tensor, out: Tensor, adds: bool = False) -> N
 @pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning")  # a row that rises is done again
 @pytest.mark.parametrize("kept", [0, 10_000])
 @pytest.mark.parametrize("scale", [1.0, 3.0, 5.0])
+@pytest.mark.parametrize("name", ["a mixture", "an index"])
 def test_gradients_in_bfloat16_where_one_category_has_all_the_weight(
-    scale: float, kept: int, monkeypatch: pytest.MonkeyPatch
+    name: str, scale: float, kept: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Then delta is a small difference of large numbers, which rounding must not drown."""
     monkeypatch.setitem(blockwise._KEPT, DEVICE, kept)
@@ -141,6 +142,7 @@ def test_gradients_in_bfloat16_where_one_category_has_all_the_weight(
     if DEVICE == "cpu":
         monkeypatch.setattr(blockwise, "_multiply", multiply_roughly)
     p = problem(beta=0.1, tau=0.0)
+    p = p.with_index(TARGET) if name == "an index" else p
     rough = [(scale * t).detach().bfloat16().requires_grad_() for t in (p.query, p.codebook)]
     exact = [t.detach().double().requires_grad_() for t in rough]
     dials: dict[str, Any] = {"tau": p.tau.double(), "beta": p.beta.double()}
@@ -164,8 +166,7 @@ def test_fused_steps_with_dropout_and_without_mixture(
     monkeypatch.setitem(blockwise._KEPT, DEVICE, kept)
     agree(problem(dropout=0.4), "blockwise", mixes=True, chooses=False)
     agree(case("a target"), "blockwise", mixes=False, chooses=True)
-    target = torch.tensor([[0, 300, 250], [127, 128, 7]], device=DEVICE)
-    p = problem(beta=0.0, dropout=0.4).with_target(target)
+    p = problem(beta=0.0, dropout=0.4).with_target(TARGET)
     assert blockwise.keeps(p, mixes=False, learns=True) == (kept > 0)
     agree(p, "blockwise", mixes=False, chooses=False)
 

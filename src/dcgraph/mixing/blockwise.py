@@ -125,21 +125,14 @@ def kept_dtype(p: Problem, mixes: bool) -> torch.dtype:
     return product_dtype(p) if mixes else p.island
 
 
-def kept_shapes(
-    p: Problem, mixes: bool, chooses: bool, learns: bool
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def kept_shapes(p: Problem, mixes: bool, learns: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Of the entries and of the bases, [groups, rows, ...]; without rows where none are kept."""
     groups, rows, n, _ = p.shape
     keep = keeps(p, mixes, learns)
     parts = blocks(n, groups * rows, p.query.device, keep)
     rows = rows if keep else 0
-    height = 2 * rows if mixes and not is_hard(p, chooses) else rows
+    height = 2 * rows if mixes else rows
     return (groups, height, sum(part.width for part in parts)), (groups, rows, len(parts))
-
-
-def is_hard(p: Problem, chooses: bool) -> bool:
-    """Whether the value is a row of the codebook, so that z has no part in its gradient."""
-    return chooses or p.index is not None
 
 
 def steps(p: Problem, learns_dials: bool = False) -> Any:
@@ -165,7 +158,7 @@ def forward(
     keep = keeps(p, mixes, learns)
     parts = blocks(n, groups * rows, p.query.device, keep)
     widest = max(part.width for part in parts)
-    shape, shape_of_bases = kept_shapes(p, mixes, chooses, learns)
+    shape, shape_of_bases = kept_shapes(p, mixes, learns)
     state = State(
         new(groups, rows, dtype=island),
         new(groups, rows, len(parts), dtype=island),
@@ -257,27 +250,23 @@ def _backward_of_weights(
     delta has to be changed: dq becomes less by e m, and v by e q.
     """
     groups, rows, n, dim = p.shape
-    dtype, hard = product_dtype(p), p.index is not None
+    dtype = product_dtype(p)
     query, v = (value.to(dtype).contiguous() for value in (p.query, of_mixture))
     parts = blocks(n, groups * rows, p.query.device, True)
-    room = v.new_empty(groups, rows if hard else 0, max(part.width for part in parts))
     d_query = v.new_empty(groups, rows, dim, dtype=p.island)
     d_codebook = torch.empty_like(p.codebook, memory_format=torch.contiguous_format)
     of_parts = []
     for number, part in enumerate(parts):
         codes = _codes(p, part, run)
         entries, base = kept.of(parts, number), kept.bases[..., number]
-        delta = room[..., : part.width] if hard else entries[:, :rows]
+        delta = entries[:, :rows]
         _multiply(v, codes.mT, delta)
-        of_parts.append(run.differentiate_kept(p, delta, entries[:, -rows:], base, lse, offset))
+        of_parts.append(run.differentiate_kept(p, delta, entries[:, rows:], base, lse, offset))
         _sum_up(delta, codes, d_query, adds=number > 0)
-        if hard:  # there is no z beside delta that could bear the excess
-            _multiply_into(d_codebook, p, part, delta, query, run)
-    if hard:
-        return d_query.to(p.query.dtype), d_codebook
     sums = of_parts[0] if len(parts) == 1 else torch.cat(of_parts, -1)
+    of_weights = v if p.index is None else torch.zeros_like(v)  # a row that was chosen has all of v
     for number, part in enumerate(parts):
-        beside = run.beside(query, v, sums, kept.bases[..., number], lse)
+        beside = run.beside(query, of_weights, sums, kept.bases[..., number], lse)
         _multiply_into(d_codebook, p, part, kept.of(parts, number), beside, run)
     return run.balanced(d_query, sums, mixture, p.query.dtype), d_codebook
 

@@ -61,7 +61,7 @@ def _forward(
         entries, bases = kept.entries, kept.bases
     if target is not None:
         lse = lse - _at_target(p, target)
-    if not (mixes and blockwise.is_hard(p, chooses)):
+    if not (mixes and _is_hard(p, chooses)):
         value = mixture.to(query.dtype)
         exact = mixture if _is_apart(p, mixes, chooses) else mixture.new_empty(0)
         return value, lse, best, top, exact, entries, bases
@@ -71,10 +71,15 @@ def _forward(
     return row, lse, chosen, top, mixture, entries, bases
 
 
+def _is_hard(p: Problem, chooses: bool) -> bool:
+    """Whether the value is a row of the codebook."""
+    return chooses or p.index is not None
+
+
 def _is_apart(p: Problem, mixes: bool, chooses: bool) -> bool:
     """Whether the mixture that the backward pass needs is not the value: that is a row of the
     codebook, or rounded, and a rounded one would leave more of <v, C - m> than there is."""
-    return mixes and (blockwise.is_hard(p, chooses) or p.query.dtype != p.island)
+    return mixes and (_is_hard(p, chooses) or p.query.dtype != p.island)
 
 
 def _at_target(p: Problem, target: Tensor) -> Tensor:
@@ -146,7 +151,7 @@ def _(query: Tensor, *others: Any) -> tuple[Tensor, ...]:
     way, mixes, chooses, learns = others[10:]
     value = query.new_empty(*query.shape[:2], query.shape[2] if mixes else 0)
     of_rows = query.new_empty(query.shape[:2], dtype=p.island)
-    shapes: Any = (0, 0) if way == "streaming" else blockwise.kept_shapes(p, mixes, chooses, learns)
+    shapes: Any = (0, 0) if way == "streaming" else blockwise.kept_shapes(p, mixes, learns)
     dtype = query.dtype if way == "streaming" else blockwise.kept_dtype(p, mixes)
     return (
         value,
