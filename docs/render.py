@@ -14,6 +14,7 @@ from dcgraph.tasks import get_table
 from dcgraph.training.tables import as_text, part
 
 ROOT = Path(__file__).parents[1]
+PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "benchmarks" / "README.md"]
 
 
 def rendered(page: str) -> str:
@@ -48,7 +49,7 @@ def benchmark_table(name: str) -> str:
 
 
 if __name__ == "__main__":
-    for path in sorted((ROOT / "docs").glob("*.md")):
+    for path in PAGES:
         before = path.read_text()
         after = rendered(before)
         if after != before:
