@@ -14,6 +14,7 @@ import torch
 from dcgraph import cli
 from dcgraph.tasks import get_table, get_task
 from dcgraph.tasks.datasets import DataError
+from dcgraph.tasks.paths import data as path_data
 from dcgraph.tasks.paths.composing import PathModel
 from dcgraph.tasks.paths.data import load
 from dcgraph.tasks.paths.evaluation import evaluate
@@ -221,6 +222,16 @@ def test_predict_and_evaluate(saved: Path, capsys: pytest.CaptureFixture[str]) -
     arguments = ["--split", "validation", "--protocol", "range"]
     assert cli.main(["evaluate", "paths", "--model", str(saved), *arguments]) == 0
     assert {"MQ", "H@10"} <= set(json.loads(capsys.readouterr().out))
+
+
+def test_what_takes_long_is_said_once(
+    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(path_data, "_MANY", 1)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for said in ("Finding all answers of 120 queries: a minute or so, once.\n", ""):
+        assert cli.main(["evaluate", "paths", "--model", str(saved)]) == 0
+        assert capsys.readouterr().err == said
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,10 @@ raises as an error, which :func:`main` turns into one line on stderr and an exit
 
 from __future__ import annotations
 
+import logging
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from ..tasks.datasets import DataError
 from ..training import Interrupted
@@ -44,7 +46,8 @@ _EXTRAS = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command that the arguments name (those of the process, if None); its exit code."""
     try:
-        _run(list(sys.argv[1:] if arguments is None else arguments))
+        with _library_speaks():
+            _run(list(sys.argv[1:] if arguments is None else arguments))
     except CommandError as error:
         _complain(str(error))
         return error.exit_code
@@ -67,6 +70,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _complain(f"{package} is not installed; run: pip install 'dcgraph[{_EXTRAS[package]}]'")
         return 1
     return 0
+
+
+@contextmanager
+def _library_speaks() -> Iterator[None]:
+    """What the library logs goes to stderr, a line each."""
+    log, handler = logging.getLogger("dcgraph"), logging.StreamHandler()
+    before = log.level
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(before)
 
 
 def _run(arguments: list[str]) -> None:

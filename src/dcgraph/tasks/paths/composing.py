@@ -192,12 +192,17 @@ class TransE(PathModel):
     """Relations are steps: an entity scores -|s + r1 + ... + rk - o|^2 (Bordes et al., 2013).
 
     As a product of vectors it is <(2q, -1), (o, |o|^2)> - |q|^2, and the last part is the same for
-    all entities, so that neither ranks nor cross-entropy need it.
+    all entities, so that neither ranks nor cross-entropy need it. Zeros follow, because products of
+    vectors whose width is no multiple of 8 are several times slower on a GPU.
     """
 
     def queries(self, source: Tensor, relations: Tensor, candidates: Sequence[Tensor]) -> Tensor:
         end = source + relations.sum(1)
-        return torch.cat([2 * end, -torch.ones_like(end[:, :1])], 1)
+        return torch.cat([2 * end, _padded(-torch.ones_like(end[:, :1]))], 1)
 
     def candidates(self) -> Tensor:
-        return torch.cat([self.entities, self.entities.square().sum(1, keepdim=True)], 1)
+        return torch.cat([self.entities, _padded(self.entities.square().sum(1, keepdim=True))], 1)
+
+
+def _padded(column: Float[Tensor, "rows 1"]) -> Float[Tensor, "rows 8"]:
+    return F.pad(column, (0, 7))

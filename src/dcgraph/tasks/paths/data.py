@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,6 +27,9 @@ from .sources import GRAPHS, located
 from .storage import remembered
 
 _LARGE = 1 << 20  # bytes of a text that is worth keeping as tensors
+_MANY = 100_000  # queries whose answers take so long to find that one wants to know why
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +62,11 @@ class PathData:
             name = f"reached-{fingerprint_of(self.graph.fingerprint, *asked)}"
 
             def make() -> Batch:
+                count = sum(map(len, groups))
+                if count >= _MANY:
+                    _log.info(
+                        "Finding all answers of %s queries: a minute or so, once.", f"{count:,}"
+                    )
                 there = [group.to(device) for group in groups]
                 return _tensors_of(reachable(graph.to(device), there).to("cpu"))
 
