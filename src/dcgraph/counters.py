@@ -3,7 +3,7 @@ r"""Gumbel noise as a function of a key and a column: drawn anywhere, any number
 Where a matrix of noise is too large to keep, the backward pass must draw the same noise again, and
 block by block. So here an entry is not the next one of a stream but a function, Philox 4x32 with 7
 rounds (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011), of the key of its row
-and of its column. The kernels in ``kernels.mixing`` compute the same function.
+and of its column. The kernels in ``kernels.perturbing`` compute the same function.
 
 A draw has four words. To hand them out without moving numbers between threads, columns come in
 groups of 128: word w of draw r belongs to column 32 w + r of the group.
@@ -72,7 +72,7 @@ def draw_gumbel_at(
 def _draw(keys: Tensor, first: int, count: int, dtype: torch.dtype) -> Tensor:
     out = keys.new_empty(*keys.shape, count, dtype=dtype)
     if keys.is_cuda and dtype == torch.float32 and kernels.available():
-        from .kernels.mixing import draw
+        from .kernels.perturbing import draw
 
         draw(keys, out, first)
         return out

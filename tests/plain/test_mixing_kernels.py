@@ -24,6 +24,7 @@ from dcgraph.mixing.problem import Problem
 
 steps = pytest.importorskip("dcgraph.kernels.mixing", reason="the kernels need Triton")
 dropout = pytest.importorskip("dcgraph.kernels.dropout", reason="the kernels need Triton")
+perturbing = pytest.importorskip("dcgraph.kernels.perturbing", reason="the kernels need Triton")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 TARGET = torch.tensor([[0, 300, 250], [127, 128, 7]], device=DEVICE)
 on_gpu = pytest.mark.skipif(DEVICE == "cpu", reason="there is no GPU")
@@ -106,7 +107,7 @@ def test_rows_that_rise_or_fall_by_orders_of_magnitude(
     rise: float, kept: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Weights are brought to a new base, within a block and from block to block."""
-    monkeypatch.setattr(steps, "_TILE_OF_ROW", 128)
+    monkeypatch.setattr(steps, "_TILE", 128)
     monkeypatch.setitem(blockwise._KEPT, DEVICE, kept)
     parts = [Block(0, 256, 0), Block(256, 301, 256)]
     monkeypatch.setattr(blockwise, "blocks", lambda *_: parts)
@@ -215,7 +216,7 @@ def test_empty_rows_are_zeros_and_nan_stays_visible(way: Way) -> None:
 def test_noise_and_dropout_are_those_of_the_twin() -> None:
     keys = torch.arange(5, 8, device=DEVICE)
     noise = torch.empty(3, 700, device=DEVICE)
-    steps.draw(keys, noise, 300)
+    perturbing.draw(keys, noise, 300)
     expected = draw_gumbel_at(keys.cpu(), 300, 700).to(DEVICE)
     torch.testing.assert_close(noise, expected, rtol=1e-3, atol=1e-3)
     rows = torch.randint(100, (3, 60), device=DEVICE)

@@ -19,12 +19,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .mixing import as_bytes, log2_noise, offsets, strided
+from .mixing_backward import offsets
+from .perturbing import GROUP, LN_2, LOG2_E, QUARTER, as_bytes, log2_noise, strided
 
-_QUARTER = tl.constexpr(32)
-_GROUP = tl.constexpr(128)
-_LOG2_E = tl.constexpr(1.4426950408889634)
-_LN_2 = tl.constexpr(0.6931471805599453)
 _LOWEST = tl.constexpr(-1e30)  # instead of -inf, whose difference with itself is NaN
 _NOWHERE = tl.constexpr(2**31 - 1)
 _PROGRAMS = 528  # of a launch, at least: 4 for each of the 132 multiprocessors of an H200
@@ -64,7 +61,7 @@ def _perturbed(
     real = (column < n) & (row < rows)
     if noisy:
         if given:
-            log2_e = tl.load(noise + row.to(tl.int64) * noise_row + column, real, 0.0) * -_LOG2_E
+            log2_e = tl.load(noise + row.to(tl.int64) * noise_row + column, real, 0.0) * -LOG2_E
         x += noise_scale * log2_e
     if masked:
         real = real & (tl.load(mask + row.to(tl.int64) * mask_row + column, real, 0) != 0)
@@ -103,21 +100,21 @@ def _forward(
     codebook += group * n * dim
     noise += group * noise_group
     mask += group * mask_group
-    scale = (1.0 / tl.load(tau + at, row < rows, 1.0) * _LOG2_E)[:, None]
-    noise_scale = tl.load(beta + at, row < rows, 0.0)[:, None] * scale * -_LN_2
+    scale = (1.0 / tl.load(tau + at, row < rows, 1.0) * LOG2_E)[:, None]
+    noise_scale = tl.load(beta + at, row < rows, 0.0)[:, None] * scale * -LN_2
     key = tl.load(keys + at, row < rows, 0)[:, None]
     q = _load(query, row, rows, dim, width, precision)
-    lane = tl.arange(0, _QUARTER)
+    lane = tl.arange(0, QUARTER)
     best = tl.full([height], _LOWEST, tl.float32)
     where = tl.full([height], _NOWHERE, tl.int32)
     total = tl.zeros([height], tl.float32)
     mixture = tl.zeros([height, width], tl.float32)
-    for start in range(part * each, tl.minimum((part + 1) * each, n), _GROUP):
+    for start in range(part * each, tl.minimum((part + 1) * each, n), GROUP):
         e0, e1, e2, e3 = _noise(key, start // 4 + lane[None, :], noisy, given)
         c0 = _load(codebook, start + lane, n, dim, width, precision)
-        c1 = _load(codebook, lane + (start + _QUARTER), n, dim, width, precision)
-        c2 = _load(codebook, lane + (start + 2 * _QUARTER), n, dim, width, precision)
-        c3 = _load(codebook, lane + (start + 3 * _QUARTER), n, dim, width, precision)
+        c1 = _load(codebook, lane + (start + QUARTER), n, dim, width, precision)
+        c2 = _load(codebook, lane + (start + 2 * QUARTER), n, dim, width, precision)
+        c3 = _load(codebook, lane + (start + 3 * QUARTER), n, dim, width, precision)
         x0 = _perturbed(
             tl.dot(q, tl.trans(c0), input_precision=precision), e0, scale, noise_scale,
             noise, noise_row, mask, mask_row, across, rows, start + lane[None, :], n,
@@ -125,25 +122,25 @@ def _forward(
         )  # fmt: skip
         x1 = _perturbed(
             tl.dot(q, tl.trans(c1), input_precision=precision), e1, scale, noise_scale,
-            noise, noise_row, mask, mask_row, across, rows, lane[None, :] + (start + _QUARTER), n,
+            noise, noise_row, mask, mask_row, across, rows, lane[None, :] + (start + QUARTER), n,
             noisy, given, masked,
         )  # fmt: skip
         x2 = _perturbed(
             tl.dot(q, tl.trans(c2), input_precision=precision), e2, scale, noise_scale,
-            noise, noise_row, mask, mask_row, across, rows, lane[None, :] + (start + 2 * _QUARTER),
+            noise, noise_row, mask, mask_row, across, rows, lane[None, :] + (start + 2 * QUARTER),
             n, noisy, given, masked,
         )  # fmt: skip
         x3 = _perturbed(
             tl.dot(q, tl.trans(c3), input_precision=precision), e3, scale, noise_scale,
-            noise, noise_row, mask, mask_row, across, rows, lane[None, :] + (start + 3 * _QUARTER),
+            noise, noise_row, mask, mask_row, across, rows, lane[None, :] + (start + 3 * QUARTER),
             n, noisy, given, masked,
         )  # fmt: skip
         before = best
         if chooses:
             best, where = _better(x0, start, best, where)
-            best, where = _better(x1, start + _QUARTER, best, where)
-            best, where = _better(x2, start + 2 * _QUARTER, best, where)
-            best, where = _better(x3, start + 3 * _QUARTER, best, where)
+            best, where = _better(x1, start + QUARTER, best, where)
+            best, where = _better(x2, start + 2 * QUARTER, best, where)
+            best, where = _better(x3, start + 3 * QUARTER, best, where)
         else:
             high = tl.maximum(tl.maximum(x0, x1), tl.maximum(x2, x3))
             best = tl.maximum(best, tl.max(high, 1))
@@ -183,8 +180,8 @@ def _combine(
     weight = tl.exp2(own - top)
     total = tl.sum(weight * tl.load(totals + place, part < parts, 0.0), 0)
     divisor = tl.where(total == 0, 1.0, total)
-    natural = tl.where(total == 0, float("-inf"), top * _LN_2)
-    tl.store(lse + at, natural + tl.log2(divisor) * _LN_2)
+    natural = tl.where(total == 0, float("-inf"), top * LN_2)
+    tl.store(lse + at, natural + tl.log2(divisor) * LN_2)
     tl.store(top_out + at, tl.where(total == total, natural, total))  # NaN stays visible
     if chooses:
         where = tl.load(indices + place, (part < parts) & (own == top), _NOWHERE)
@@ -220,10 +217,10 @@ def _slopes(
 def _of_rows(tau, beta, keys, lse, offset, of_lse, targets, at, real, with_target: tl.constexpr):
     """What the backward kernels need to know of each query."""
     over_tau = 1.0 / tl.load(tau + at, real, 1.0)
-    scale = over_tau * _LOG2_E
-    noise_scale = tl.load(beta + at, real, 0.0) * scale * -_LN_2
+    scale = over_tau * LOG2_E
+    noise_scale = tl.load(beta + at, real, 0.0) * scale * -LN_2
     key = tl.load(keys + at, real, 0)
-    total = tl.load(lse + at, real, 0.0) * _LOG2_E
+    total = tl.load(lse + at, real, 0.0) * LOG2_E
     total = tl.where(total == float("-inf"), 0.0, total)
     shift = tl.load(offset + at, real, 0.0)
     target = tl.full(key.shape, -1, tl.int32)
@@ -243,7 +240,7 @@ def _quarter_of_codebook(
     with_z: tl.constexpr, with_target: tl.constexpr, precision: tl.constexpr,
 ):  # fmt: skip
     """What some queries add to the gradient of 32 rows; logits here are [codebook, query]."""
-    column = (tl.arange(0, _QUARTER) + first)[:, None]
+    column = (tl.arange(0, QUARTER) + first)[:, None]
     score = tl.dot(c, tl.trans(q), input_precision=precision)
     x = _perturbed(
         score, log2_e, scale[None, :], noise_scale[None, :], noise, noise_row, mask, mask_row,
@@ -280,24 +277,24 @@ def _backward_codebook(
     with_z: tl.constexpr, with_target: tl.constexpr,
     height: tl.constexpr, width: tl.constexpr, precision: tl.constexpr,
 ):  # fmt: skip
-    start, group = tl.program_id(0) * _GROUP, tl.program_id(1).to(tl.int64)
+    start, group = tl.program_id(0) * GROUP, tl.program_id(1).to(tl.int64)
     query += group * rows * dim
     gradient += group * rows * dim
     codebook += group * n * dim
     d_codebook += group * n * dim
     noise += group * noise_group
     mask += group * mask_group
-    lane = tl.arange(0, _QUARTER)
-    r0, r1 = lane + start, lane + (start + _QUARTER)
-    r2, r3 = lane + (start + 2 * _QUARTER), lane + (start + 3 * _QUARTER)
+    lane = tl.arange(0, QUARTER)
+    r0, r1 = lane + start, lane + (start + QUARTER)
+    r2, r3 = lane + (start + 2 * QUARTER), lane + (start + 3 * QUARTER)
     c0 = _load(codebook, r0, n, dim, width, precision)
     c1 = _load(codebook, r1, n, dim, width, precision)
     c2 = _load(codebook, r2, n, dim, width, precision)
     c3 = _load(codebook, r3, n, dim, width, precision)
-    d0 = tl.zeros([_QUARTER, width], tl.float32)
-    d1 = tl.zeros([_QUARTER, width], tl.float32)
-    d2 = tl.zeros([_QUARTER, width], tl.float32)
-    d3 = tl.zeros([_QUARTER, width], tl.float32)
+    d0 = tl.zeros([QUARTER, width], tl.float32)
+    d1 = tl.zeros([QUARTER, width], tl.float32)
+    d2 = tl.zeros([QUARTER, width], tl.float32)
+    d3 = tl.zeros([QUARTER, width], tl.float32)
     for first in range(0, rows, height):
         row = first + tl.arange(0, height)
         over_tau, scale, noise_scale, key, total, shift, target, of_target = _of_rows(
@@ -316,19 +313,19 @@ def _backward_codebook(
             noisy, given, masked, mixes, with_z, with_target, precision,
         )  # fmt: skip
         d1 = _quarter_of_codebook(
-            c1, q, v, d1, e1, start + _QUARTER,
+            c1, q, v, d1, e1, start + QUARTER,
             over_tau, scale, noise_scale, total, shift, target, of_target,
             noise, noise_row, mask, mask_row, row, rows, n,
             noisy, given, masked, mixes, with_z, with_target, precision,
         )  # fmt: skip
         d2 = _quarter_of_codebook(
-            c2, q, v, d2, e2, start + 2 * _QUARTER,
+            c2, q, v, d2, e2, start + 2 * QUARTER,
             over_tau, scale, noise_scale, total, shift, target, of_target,
             noise, noise_row, mask, mask_row, row, rows, n,
             noisy, given, masked, mixes, with_z, with_target, precision,
         )  # fmt: skip
         d3 = _quarter_of_codebook(
-            c3, q, v, d3, e3, start + 3 * _QUARTER,
+            c3, q, v, d3, e3, start + 3 * QUARTER,
             over_tau, scale, noise_scale, total, shift, target, of_target,
             noise, noise_row, mask, mask_row, row, rows, n,
             noisy, given, masked, mixes, with_z, with_target, precision,
@@ -348,7 +345,7 @@ def _quarter_of_query(
     with_target: tl.constexpr, width: tl.constexpr, precision: tl.constexpr,
 ):  # fmt: skip
     """What 32 rows of the codebook add to the gradient of some queries."""
-    lane = tl.arange(0, _QUARTER)
+    lane = tl.arange(0, QUARTER)
     c = _load(codebook, lane + first, n, dim, width, precision)
     column = (lane + first)[None, :]
     score = tl.dot(q, tl.trans(c), input_precision=precision)
@@ -390,9 +387,9 @@ def _backward_query(
     v = q
     if mixes:
         v = _load(gradient, row, rows, dim, width, precision)
-    lane = tl.arange(0, _QUARTER)
+    lane = tl.arange(0, QUARTER)
     d_query = tl.zeros([height, width], tl.float32)
-    for start in range(part * each, tl.minimum((part + 1) * each, n), _GROUP):
+    for start in range(part * each, tl.minimum((part + 1) * each, n), GROUP):
         e0, e1, e2, e3 = _noise(key[:, None], start // 4 + lane[None, :], noisy, given)
         d_query = _quarter_of_query(
             codebook, q, v, d_query, e0, start,
@@ -401,19 +398,19 @@ def _backward_query(
             noisy, given, masked, mixes, with_target, width, precision,
         )  # fmt: skip
         d_query = _quarter_of_query(
-            codebook, q, v, d_query, e1, start + _QUARTER,
+            codebook, q, v, d_query, e1, start + QUARTER,
             over_tau, scale, noise_scale, total, shift, target, of_target,
             noise, noise_row, mask, mask_row, row, rows, n, dim,
             noisy, given, masked, mixes, with_target, width, precision,
         )  # fmt: skip
         d_query = _quarter_of_query(
-            codebook, q, v, d_query, e2, start + 2 * _QUARTER,
+            codebook, q, v, d_query, e2, start + 2 * QUARTER,
             over_tau, scale, noise_scale, total, shift, target, of_target,
             noise, noise_row, mask, mask_row, row, rows, n, dim,
             noisy, given, masked, mixes, with_target, width, precision,
         )  # fmt: skip
         d_query = _quarter_of_query(
-            codebook, q, v, d_query, e3, start + 3 * _QUARTER,
+            codebook, q, v, d_query, e3, start + 3 * QUARTER,
             over_tau, scale, noise_scale, total, shift, target, of_target,
             noise, noise_row, mask, mask_row, row, rows, n, dim,
             noisy, given, masked, mixes, with_target, width, precision,
@@ -475,7 +472,7 @@ def backward(
     flags = {"mixes": mixes, "with_target": at_target is not None}
     _backward_query[tiles, parts, groups](*given, d_queries, rows, n, dim, each, **flags, **options)
     with_z = mixes and p.index is None
-    _backward_codebook[triton.cdiv(n, _GROUP.value), groups](
+    _backward_codebook[triton.cdiv(n, GROUP.value), groups](
         *given, d_codebook, rows, n, dim, with_z=with_z, **flags, **_options_of_codebook(p)
     )
     return d_queries.sum(0).to(p.query.dtype), d_codebook
@@ -514,7 +511,7 @@ def _options_of_codebook(p: Any) -> dict[str, Any]:
 def _parts(n: int, others: int) -> tuple[int, int]:
     """In how many parts to cut the codebook, so that there is enough to do at the same time, and
     how many rows each of them has."""
-    whole = triton.cdiv(n, _GROUP.value)
+    whole = triton.cdiv(n, GROUP.value)
     parts = min(whole, _PARTS, triton.cdiv(_PROGRAMS, max(1, others)))
     each = triton.cdiv(whole, parts)
-    return triton.cdiv(whole, each), each * _GROUP.value
+    return triton.cdiv(whole, each), each * GROUP.value
