@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 from dcgraph import cli, figures
-from dcgraph.figures import annealing, category, gradients
+from dcgraph.figures import annealing, category, gradients, lengths
 from dcgraph.figures.runs import records_of
 from dcgraph.tasks.addition.tables import ANNEALING, annealing_row
 from dcgraph.tasks.listops.tables import ABLATION
+from dcgraph.tasks.paths.tables import SMALL
 from dcgraph.training.records import write_record
 from dcgraph.training.tables import as_json, jobs
 
@@ -70,7 +71,8 @@ def test_the_latest_runs_are_the_latest(curves: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "table"), [("annealing", "annealing"), ("gradients", "listops-ablation")]
+    ("name", "table"),
+    [("annealing", "annealing"), ("gradients", "listops-ablation"), ("lengths", "paths-small")],
 )
 def test_a_missing_record_is_named_with_its_remedy(
     name: str, table: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -121,6 +123,20 @@ def test_the_gradients_are_as_the_picture_is_explained() -> None:
     edges = [record["readout"]["test edge/sample"] for record in
                 records_of(ABLATION, "without DropRes (alpha = 1)", RESULTS)]  # fmt: skip
     assert behind == {k for k, edge in enumerate(edges) if edge < 0.25} == {0, 3, 7}
+
+
+def test_lengths_are_those_of_the_table() -> None:
+    numbers = lengths.compute(RESULTS)
+    cells = {(c["row"], c["column"]): c["mean"] for c in as_json(SMALL, RESULTS)}
+    assert [group["name"] for group in numbers["UMLS"]] == list(lengths._MODELS)
+    for group in numbers["UMLS"]:
+        row = lengths._MODELS[group["name"]]
+        for place, values in enumerate(zip(*group["runs"], strict=True), 1):
+            assert cells[row, f"{place}"] == pytest.approx(100 * statistics.fmean(values), abs=0.01)
+    on_wn11 = {group["trained"]: group["runs"] for group in numbers["WN11"]}
+    assert {1, 2, 5} <= set(on_wn11) and len(on_wn11[5]) == 3
+    for run in on_wn11[5]:  # longer paths in training help with all lengths
+        assert all(mine > short for mine, short in zip(run, on_wn11[1][0], strict=True))
 
 
 def _readings(row: int, seed: int, look: int) -> list[dict[str, Any]]:

@@ -207,6 +207,7 @@ def figure(
       component       a discrete node in training and at test (Figure 3)
       mixing          how mix goes over a large codebook, block by block
       lead            how far ahead a category must be for noise to leave it in front
+      lengths         path queries longer than those in training
       example         two sums, as the shipped model computes them (Figure 1)
       annealing       three ways to set tau and beta (Figure 4)
       annealing-runs  every run of these (Figures 7 and 8)

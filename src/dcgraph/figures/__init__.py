@@ -19,6 +19,7 @@ from . import (
     example,
     gradients,
     lead,
+    lengths,
     mixing,
     saturation,
     simplex,
@@ -121,6 +122,17 @@ FIGURES: dict[str, Recipe] = {
             "the logarithm of their number; fewer rivals, less noise or noise without a heavy tail "
             "(b) ask for less."
         ),
+    ),
+    "lengths": Recipe(
+        lengths.compute,
+        lengths.draw,
+        plan="Drawing how well path queries of each length are answered; about 2 seconds.",
+        look=(
+            "a model that chooses an entity at every hop loses little on paths three times as long "
+            "as in training, one that composes relations loses most (a); on WN11 (b) longer paths "
+            "in training help with all lengths."
+        ),
+        from_records=True,
     ),
     "annealing": Recipe(
         annealing.compute,
