@@ -369,7 +369,12 @@ def test_a_page_that_fails_says_that_nothing_is_lost(
 def test_numbers_of_several_sets_stand_set_by_set(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    numbers = {"near right/argmax": 0.25, "far right/argmax": 0.125, "near sure": 1.0, "alone": 0.5}
+    numbers = {
+        "near right/argmax": 0.25,
+        "far, right/argmax": 0.125,
+        "near sure": 1.0,
+        "alone": 0.5,
+    }
     monkeypatch.setattr(Addition, "readout", lambda *_: dict(numbers))
     arguments = ["train", "addition", "--preset", "demo", "--batch", "4000", "--evaluations", "1"]
     assert cli.main([*arguments, "--out", str(tmp_path / "run")]) == 0

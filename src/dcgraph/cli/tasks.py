@@ -342,7 +342,10 @@ def _results(jobs: Sequence[Any], replicas: Sequence[Settings]) -> str:
         prefix = f"  {name}: " if len(groups) > 1 else "  "
         lines.append(prefix + ", ".join(parts))
         if sets:
-            rows = [[one, *(_spread(tests, f"{one} {m}") for m in measures)] for one in sets]
+            rows = [
+                [one.removesuffix(","), *(_spread(tests, f"{one} {m}") for m in measures)]
+                for one in sets
+            ]
             lines += _aligned([["", *measures], *rows])
     lines.append(f"Records: {jobs[0].record.parent}. Models: {jobs[0].model.parent}.")
     return "\n".join(lines)

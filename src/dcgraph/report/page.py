@@ -172,7 +172,10 @@ def _summary(groups: Sequence[_Group], task: Task) -> dict[str, Any]:
             }
         )
         by_measure = [
-            (one, [_spread([test.get(f"{one} {m}") for test in tests]) for m in measures])
+            (
+                one.removesuffix(","),
+                [_spread([test.get(f"{one} {m}") for test in tests]) for m in measures],
+            )
             for one in sets
         ]
         of_sets.append({"name": group.name, "number": group.number, "rows": by_measure})
