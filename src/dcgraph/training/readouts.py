@@ -9,8 +9,8 @@ from collections.abc import Iterable
 def by_set(names: Iterable[str]) -> tuple[list[str], list[str], list[str]]:
     """Names that stand for themselves; and the sets and measures of those that are "SET MEASURE".
 
-    A name is of the second kind if another set has the same measure. A set may end in a comma, which
-    is not for show.
+    A name is of the second kind if another set has the same measure. A set may end in a comma,
+    which is not for show.
 
     >>> by_set(["accuracy/argmax", "best on test", "d8 task/argmax", "d10 task/argmax"])
     (['accuracy/argmax', 'best on test'], ['d8', 'd10'], ['task/argmax'])
