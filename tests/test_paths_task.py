@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from dcgraph import cli
+from dcgraph.report import Replica, write_report
 from dcgraph.tasks import get_table, get_task
 from dcgraph.tasks.datasets import DataError
 from dcgraph.tasks.paths import data as path_data
@@ -186,6 +187,17 @@ def test_it_learns_the_ring_and_extrapolates(trained: tuple[Paths, Outcome], rin
     assert shown.title == "Paths it walked"
     lengths = [len(row) for row in getattr(shown, "rows")]  # noqa: B009
     assert lengths == [2, 2, 3, 3, 4, 4, 5, 5, 6, 6]
+
+
+def test_the_page_shows_what_the_weights_were_chosen_by(
+    trained: tuple[Paths, Outcome], tmp_path: Path
+) -> None:
+    task, outcome = trained
+    records = make_records(task, outcome, task.data(outcome.replicas[0]))
+    replicas = [Replica("ring", record) for record in records]
+    write_report(tmp_path / "page.html", task, replicas, title="a ring", command="none")
+    page = (tmp_path / "page.html").read_text()
+    assert "MRR on the validation set, hard" in page and "every replica: MRR, argmax" in page
 
 
 @torch.no_grad()

@@ -110,6 +110,11 @@ def _groups(task: Task, replicas: Sequence[Replica]) -> list[_Group]:
     ]
 
 
+def _monitor(groups: Sequence[_Group], task: Task) -> str:
+    """The metric to look at: by which the weights were chosen, in the first group."""
+    return task.monitored(groups[0].settings)
+
+
 def _score(replica: Replica, task: Task) -> float:
     """What the weights of a replica were chosen by."""
     name = replica.record.get("chosen_by", f"{task.monitor}/argmax")  # older records lack it
@@ -149,7 +154,7 @@ def _count(number: int, word: str) -> str:
 
 def _summary(groups: Sequence[_Group], task: Task) -> dict[str, Any]:
     """Test metrics of every group: mean, spread; and the best and worst of the monitored one."""
-    monitored = f"{task.monitor}/argmax"
+    monitored = f"{_monitor(groups, task)}/argmax"
     measured = [
         [{**replica.record["test"], **replica.record["readout"]} for replica in group.replicas]
         for group in groups
@@ -223,12 +228,15 @@ def _readable(groups: Sequence[_Group]) -> list[Sequence[_Group]]:
 
 def _curves(groups: Sequence[_Group], task: Task) -> dict[str, Any]:
     """Learning curves of all replicas, with the mean of each group."""
-    monitored = f"{task.monitor}/argmax"
+    monitor = _monitor(groups, task)
     splits = {r.record["chosen_on"] for group in groups for r in group.replicas} - {None}
     split = " or ".join(sorted(splits)) or "validation"
-    wanted = ((monitored, f"{task.monitor} on the {split} set, hard"), ("loss", "training loss"))
+    wanted = (
+        (f"{monitor}/argmax", monitor, f"{monitor} on the {split} set, hard"),
+        ("loss", "loss", "training loss"),
+    )
     charts = []
-    for name, title in wanted:
+    for name, short, title in wanted:
         lines = [line for group in groups for line in _lines(group, name)]
         values = [y for line in lines for _, y in line.points if y is not None]
         shares = name != "loss" and all(0 <= value <= 1 for value in values)
@@ -236,7 +244,7 @@ def _curves(groups: Sequence[_Group], task: Task) -> dict[str, Any]:
             lines,
             label=f"{title} over training, one line per replica",
             x_label="epoch",
-            y_label=task.monitor if name == monitored else "loss",
+            y_label=short,
             y_range=(0.0, 1.0) if shares else None,
         )
         if chart:
