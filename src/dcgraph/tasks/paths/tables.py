@@ -219,6 +219,11 @@ NOISE = Table(
         ),
         Row("tau 4, share 1, reversed", (replace(_NOISY, noise="reversed"),), _ONCE),
         Row("tau 4, share 1, of the nearest 100", (replace(_NOISY, nearest=100),), _ONCE),
+        Row(
+            f"tau 1, share {_BY_LOG:g}, vectors start at 1",
+            (replace(_NOISY, tau=1.0, beta_share=_BY_LOG, init=PAPER.init),),
+            _ONCE,
+        ),
     ),
 )
 
