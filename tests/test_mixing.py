@@ -14,7 +14,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.func import grad, vmap
+from torch.func import grad, jacrev, vmap
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import dcgraph as dc
@@ -361,10 +361,36 @@ def test_replicas_with_dials_of_their_own(way: Way, shared: bool, hard: bool) ->
     for i, ((own_query, own_codebook), own) in enumerate(alone):
         torch.testing.assert_close(v[i], own)
         torch.testing.assert_close(of_query[i], own_query)
-        if not shared or way == "plain":
-            torch.testing.assert_close(of_codebook[i], own_codebook)
-    total = sum(own_codebook for (_, own_codebook), _ in alone)
-    torch.testing.assert_close(of_codebook.sum(0), total)
+        torch.testing.assert_close(of_codebook[i], own_codebook)
+
+
+@several_blocks
+@pytest.mark.parametrize("hard", [False, True])
+def test_jacobians_are_those_of_the_definition(hard: bool) -> None:
+    """There the backward pass alone is mapped, and kept weights are those of no replica."""
+    query, codebook = (t.detach() for t in inputs(rows=2))
+    noise = dc.gumbel([2, 1003], dtype=torch.float64)
+    found, expected = (
+        jacrev(partial(dc.mix, noise=noise, hard=hard, way=way), argnums=(0, 1))(query, codebook)
+        for way in WAYS
+    )
+    torch.testing.assert_close(found, expected)
+
+
+@several_blocks
+@pytest.mark.parametrize("hard", [False, True])
+@pytest.mark.parametrize("mapped", [False, True])
+def test_a_second_backward_pass_finds_the_same(hard: bool, mapped: bool) -> None:
+    query, codebook = inputs(3)
+    run = partial(
+        dc.mix, noise=dc.gumbel([5, 1003], dtype=torch.float64), hard=hard, way="blockwise"
+    )
+    v = vmap(run)(query, codebook) if mapped else run(query[0], codebook[0])
+    once, twice = (
+        torch.autograd.grad(v.square().sum(), (query, codebook), retain_graph=True)
+        for _ in range(2)
+    )
+    torch.testing.assert_close(once, twice, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -380,8 +406,7 @@ def test_vmap_shares_noise_as_told(way: Way, dropout: float, different: bool) ->
     assert torch.allclose(v[0], v[1]) != different
 
 
-@pytest.mark.parametrize("shared", [False, True])
-def test_replicas_keep_their_weights_too(shared: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replicas_keep_their_weights_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Inside of vmap no tensor says that it requires a gradient."""
     kept = Mock(wraps=blockwise._backward_of_weights)
     monkeypatch.setattr(blockwise, "_backward_of_weights", kept)
@@ -389,8 +414,7 @@ def test_replicas_keep_their_weights_too(shared: bool, monkeypatch: pytest.Monke
     gradients = []
     for way in WAYS:
         run = partial(dc.mix, beta=0.0, way=way)
-        codes, dim = (codebook[0], None) if shared else (codebook, 0)
-        v = vmap(run, (0, dim))(query, codes)
+        v = vmap(run)(query, codebook)
         gradients.append(torch.autograd.grad(v.square().sum(), (query, codebook)))
     kept.assert_called_once()
     torch.testing.assert_close(*gradients)

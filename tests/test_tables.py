@@ -139,7 +139,16 @@ def test_the_targets_of_path_queries_are_reached() -> None:
 
 @pytest.mark.parametrize("path", RENDER["PAGES"], ids=lambda path: path.name)
 def test_the_docs_show_the_rendered_tables(path: Path) -> None:
+    """Which tables there are to be, other tests say."""
     assert RENDER["rendered"](path.read_text()) == path.read_text(), "run `make tables`"
+
+
+def test_benchmarks_and_headlines_are_in_the_docs() -> None:
+    pages = "".join(path.read_text() for path in RENDER["PAGES"])
+    scripts = [path.stem for path in (ROOT / "benchmarks").glob("*.py") if path.stem != "common"]
+    assert sorted(re.findall(r"<!-- benchmark (\S+) -->", pages)) == sorted(scripts)
+    assert RENDER["headlines"]().count("\n") == len(RENDER["HEADLINES"]) + 1
+    assert "<!-- headlines -->" in (ROOT / "README.md").read_text()
 
 
 @pytest.mark.parametrize("name", STILL_TO_RUN)

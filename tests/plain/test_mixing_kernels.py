@@ -45,7 +45,7 @@ def problem(**options: Any) -> Problem:
     query = torch.randn(groups, rows, dim, device=DEVICE, requires_grad=True)
     codebook = torch.randn(groups, n, dim, device=DEVICE, requires_grad=True)
     given = {"tau": 1.5, "beta": 0.5, "mask": None, "dropout": 0.0, "noise": None, **options}
-    tau = torch.rand(groups, rows, 1, device=DEVICE) + given["tau"]
+    tau = (torch.rand(rows, groups, 1, device=DEVICE) + given["tau"]).transpose(0, 1)
     p, _ = make_problem(
         *(query, codebook, tau, given["beta"], given["mask"], given["dropout"], given["noise"]),
         torch.Generator(DEVICE).manual_seed(1),

@@ -71,13 +71,14 @@ def draw(numbers: dict[str, Any], path: Path) -> None:
             (longest + 1) / 2, 0.02, "in training", ha="center", color="dimgrey",
             transform=models.get_xaxis_transform(),
         )  # fmt: skip
-        models.set_title("(a) UMLS, trained on paths of up to 3 relations")
+        models.set_title(f"(a) UMLS, trained on paths of up to {longest} relations")
         models.set_ylabel("MRR")
         models.legend(loc="upper right", bbox_to_anchor=(1.0, 0.72))
         _draw_groups(trained, numbers["WN11"])
         trained.set_title("(b) ours on WN11")
         trained.set_ylabel("H@10")
-        trained.legend(title="trained on paths of", loc="lower right")
+        if numbers["WN11"]:
+            trained.legend(title="trained on paths of", loc="lower right")
         for axes in (models, trained):
             axes.set_ylim(0, 1)
             axes.set_xlabel("relations in a test path")

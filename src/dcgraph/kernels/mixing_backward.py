@@ -180,7 +180,7 @@ def offsets(p: Any, of_mixture: Tensor | None, mixture: Tensor, of_lse: Tensor |
     out = p.tau.new_empty(groups, rows)
     if out.numel():
         _inner[(groups * rows,)](
-            out if of_mixture is None else of_mixture.contiguous(), mixture,
+            out if of_mixture is None else of_mixture.contiguous(), mixture.contiguous(),
             out if of_lse is None else of_lse.contiguous(), out, dim,
             mixes=of_mixture is not None, with_lse=of_lse is not None,
             width=triton.next_power_of_2(dim), num_warps=WARPS,

@@ -37,7 +37,7 @@ _ENTRIES = {"cpu": 1 << 20, "cuda": 1 << 24, "cuda, kept": 1 << 25}
 are made again, as many gradients stand beside them, and so a block has half as many."""
 
 _KEPT = {"cpu": 1 << 25, "cuda": 1 << 26}
-"""Weights of a group that are kept for the backward pass, at most; else they are made again."""
+"""Weights of one call that are kept for the backward pass, at most; else they are made again."""
 
 _PIECES = 7
 _SMALL, _LONG = 1 << 18, 1 << 13
@@ -116,8 +116,8 @@ def keeps(p: Problem, mixes: bool, learns: bool) -> bool:
 
     Products are overwritten in place by steps that can do that, and then they are not.
     """
-    _, rows, n, _ = p.shape
-    few = rows * n <= _KEPT["cuda" if p.query.is_cuda else "cpu"]
+    groups, rows, n, _ = p.shape
+    few = groups * rows * n <= _KEPT["cuda" if p.query.is_cuda else "cpu"]
     return learns and few and (mixes or not steps(p).IN_PLACE)
 
 

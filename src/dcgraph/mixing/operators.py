@@ -123,7 +123,7 @@ def _backward(
         d_query, d_codebook = streaming.backward(p, value, lse, of_value, of_lse)
         d_tau, d_beta = lse.new_empty(0), lse.new_empty(0)
     else:
-        kept = blockwise.Kept(entries, bases)
+        kept = blockwise.Kept(entries.data, bases)  # untold: a second pass finds its weights again
         d_query, d_codebook, d_tau, d_beta = blockwise.backward(
             p, value, lse, of_value, of_lse, kept, learns_dials
         )
@@ -188,33 +188,26 @@ def _joined(value: Tensor | None, dim: int | None, size: int, into: int) -> Tens
     return first.flatten(0, 1) if into == 0 else first.movedim(0, 1).flatten(1, 2)
 
 
-def _map(operator: Any, before: int, info: Any, in_dims: Any, *arguments: Any) -> Any:
-    """Replicas that share a codebook are more rows of it; others are more groups.
-
-    ``before`` is the number of arguments before those of the problem. Dropout is of the codebook:
-    with it, replicas are groups always.
-    """
-    size, at = info.batch_size, before + 1
-    shared = in_dims[at] is None and not arguments[before + _TENSORS + 1]
-    into = 1 if shared else 0
-    tensors = before + _TENSORS
-    joined = [
-        value if shared and place == at else _joined(value, dim, size, into)
-        for place, (value, dim) in enumerate(zip(arguments[:tensors], in_dims, strict=False))
-    ]
-    found = operator(*joined, *arguments[tensors:])
-
-    def apart(value: Tensor) -> Any:
-        if into == 0:
-            return value.unflatten(0, (size, value.shape[0] // size))
-        return value.unflatten(1, (size, value.shape[1] // size)).movedim(1, 0)
-
-    return found, apart, shared
-
-
 @_forward.register_vmap
 def _(info: Any, in_dims: Any, *arguments: Any) -> Any:
-    found, apart, _ = _map(_forward, 0, info, in_dims, *arguments)
+    """Replicas that share a codebook are more rows of it; others are more groups.
+
+    Dropout is of the codebook: with it, replicas are groups always. Where replicas are rows, no
+    weights are kept, for in the backward pass they are groups: each has a gradient of its own.
+    """
+    size, options = info.batch_size, list(arguments[_TENSORS:])
+    shared = in_dims[1] is None and not options[1]
+    into = 1 if shared else 0
+    joined = [
+        value if shared and place == 1 else _joined(value, dim, size, into)
+        for place, (value, dim) in enumerate(zip(arguments[:_TENSORS], in_dims, strict=False))
+    ]
+    options[-1] = options[-1] and not shared
+    found = _forward(*joined, *options)
+
+    def apart(value: Tensor) -> Any:
+        return value.unflatten(into, (size, value.shape[into] // size)).movedim(into, 0)
+
     alone = [value.ndim == 1 for value in found]  # those in which nothing is
     out = (value if a else apart(value) for value, a in zip(found, alone, strict=True))
     return tuple(out), tuple(None if a else 0 for a in alone)
@@ -222,16 +215,20 @@ def _(info: Any, in_dims: Any, *arguments: Any) -> Any:
 
 @_backward.register_vmap
 def _(info: Any, in_dims: Any, *arguments: Any) -> Any:
-    found, apart, shared = _map(_backward, 6, info, in_dims, *arguments)
-    d_query, d_codebook, *dials = found
-    if shared:  # the sum over all replicas is known: one of them has it, the others nothing
-        rest = d_codebook.new_zeros(()).expand(info.batch_size - 1, *d_codebook.shape)
-        d_codebook = torch.cat([d_codebook.unsqueeze(0), rest])
-    else:
-        d_codebook = apart(d_codebook)
+    """Replicas are groups. Weights that no replica has of its own, as under jacrev, are no use."""
+    size, tensors, given, dims = info.batch_size, 6 + _TENSORS, list(arguments), list(in_dims)
+    if dims[4] is None:
+        given[4:6], dims[4:6] = [value.new_empty(size, 0) for value in given[4:6]], [0, 0]
+    pairs = zip(given[:tensors], dims, strict=False)
+    joined = [_joined(value, dim, size, 0) for value, dim in pairs]
+    d_query, d_codebook, *dials = _backward(*joined, *given[tensors:])
+
+    def apart(value: Tensor) -> Any:
+        return value.unflatten(0, (size, value.shape[0] // size))
+
     if arguments[-1]:
-        return (apart(d_query), d_codebook, *map(apart, dials)), (0, 0, 0, 0)
-    return (apart(d_query), d_codebook, *dials), (0, 0, None, None)
+        return (apart(d_query), apart(d_codebook), *map(apart, dials)), (0, 0, 0, 0)
+    return (apart(d_query), apart(d_codebook), *dials), (0, 0, None, None)
 
 
 class _Scan(torch.autograd.Function):

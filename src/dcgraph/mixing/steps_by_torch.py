@@ -1,6 +1,6 @@
 """What happens to a block of logits between the matrix products, in torch.
 
-The twin of these steps is ``kernels.mixing``.
+The twins of these steps are ``kernels.mixing`` and ``kernels.mixing_backward``.
 """
 
 from __future__ import annotations

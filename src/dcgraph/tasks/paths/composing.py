@@ -198,11 +198,12 @@ class TransE(PathModel):
 
     def queries(self, source: Tensor, relations: Tensor, candidates: Sequence[Tensor]) -> Tensor:
         end = source + relations.sum(1)
-        return torch.cat([2 * end, _padded(-torch.ones_like(end[:, :1]))], 1)
+        return _padded(torch.cat([2 * end, -torch.ones_like(end[:, :1])], 1))
 
     def candidates(self) -> Tensor:
-        return torch.cat([self.entities, _padded(self.entities.square().sum(1, keepdim=True))], 1)
+        squares = self.entities.square().sum(1, keepdim=True)
+        return _padded(torch.cat([self.entities, squares], 1))
 
 
-def _padded(column: Float[Tensor, "rows 1"]) -> Float[Tensor, "rows 8"]:
-    return F.pad(column, (0, 7))
+def _padded(rows: Float[Tensor, "rows width"]) -> Float[Tensor, "rows wider"]:
+    return F.pad(rows, (0, -rows.shape[1] % 8))
