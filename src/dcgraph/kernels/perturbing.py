@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .gumbel import log2_exponential
+from .gumbel import log2_exponentials
 
 TILE, WARPS = 2048, 4
 QUARTER = tl.constexpr(32)
@@ -27,12 +27,7 @@ def log2_noise(key, draws):
     """-log2(e) G of the four columns of each draw, as ``counters.gumbel_of_bits`` has it."""
     zero = tl.zeros_like(draws).to(tl.uint32)
     a, b, c, d = tl.philox(key, draws.to(tl.uint32), zero, zero, zero, _ROUNDS)
-    return (
-        log2_exponential(a, b),
-        log2_exponential(b, c),
-        log2_exponential(c, d),
-        log2_exponential(d, a),
-    )
+    return log2_exponentials(a, b, c, d)
 
 
 @triton.jit

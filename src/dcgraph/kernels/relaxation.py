@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .gumbel import log2_exponential
+from .gumbel import log2_exponentials
 from .operators import differentiable
 
 _FORWARD_TILE, _FORWARD_WARPS = 4096, 8
@@ -38,15 +38,9 @@ def _noise_words(seed, stream, columns):
 
 @triton.jit
 def _log2_noise(seed, stream, columns):
-    """-log2(e) G of four columns. Each word also refines its neighbour, below 2^-23 of u: every
-    draw has the exact law, and two neighbours share nothing that could be seen."""
+    """-log2(e) G of four columns."""
     a, b, c, d = _noise_words(seed, stream, columns)
-    return (
-        log2_exponential(a, b),
-        log2_exponential(b, c),
-        log2_exponential(c, d),
-        log2_exponential(d, a),
-    )
+    return log2_exponentials(a, b, c, d)
 
 
 @triton.jit

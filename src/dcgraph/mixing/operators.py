@@ -123,7 +123,7 @@ def _backward(
         d_query, d_codebook = streaming.backward(p, value, lse, of_value, of_lse)
         d_tau, d_beta = lse.new_empty(0), lse.new_empty(0)
     else:
-        kept = blockwise.Kept(entries.data, bases)  # untold: a second pass finds its weights again
+        kept = blockwise.Kept(entries.data, bases)  # autograd need not know of the room in it
         d_query, d_codebook, d_tau, d_beta = blockwise.backward(
             p, value, lse, of_value, of_lse, kept, learns_dials
         )
