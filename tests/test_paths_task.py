@@ -16,6 +16,7 @@ from dcgraph.report import Replica, write_report
 from dcgraph.tasks import get_table, get_task
 from dcgraph.tasks.datasets import DataError
 from dcgraph.tasks.paths import data as path_data
+from dcgraph.tasks.paths.beams import by_beam
 from dcgraph.tasks.paths.composing import PathModel
 from dcgraph.tasks.paths.data import load
 from dcgraph.tasks.paths.evaluation import evaluate
@@ -81,6 +82,7 @@ def saved(trained: tuple[Paths, Outcome], tmp_path_factory: pytest.TempPathFacto
     [
         ({"length": 0}, "at least 1"),
         ({"dim": 0}, "at least 1"),
+        ({"beam": 0}, "at least 1"),
         ({"object_dropout": 1.0}, r"\[0, 1\)"),
         ({"l2_entities": -1.0}, "at least 0"),
         ({"init": 0.0}, "stay there"),
@@ -171,6 +173,7 @@ def test_it_learns_the_ring_and_extrapolates(trained: tuple[Paths, Outcome], rin
     """Trained on paths of up to three relations, asked for up to ten."""
     task, outcome = trained
     settings = outcome.replicas[0]
+    assert isinstance(settings, PathSettings)
     data = task.data(settings)
     records = make_records(task, outcome, data)
     best = max(records, key=lambda record: record["readout"]["H@10, length 10"])
@@ -179,6 +182,13 @@ def test_it_learns_the_ring_and_extrapolates(trained: tuple[Paths, Outcome], rin
         assert best["readout"][f"MRR, length {hops}"] > 0.9, hops
     # The population measures what each model alone is measured to have.
     exam = Examination("all", ENTITIES, list(data.tables("test")), data.shared, 0)
+    followed = evaluate(by_beam(outcome.model(0), settings.beam), exam)
+    readout = records[0]["readout"]
+    assert readout["MRR, beam"] == pytest.approx(followed.averages["MRR"])
+    for hops, averages in followed.by_length.items():
+        assert readout[f"H@10, beam, length {hops}"] == pytest.approx(averages["H@10"])
+    argmax_alone = task.readout(outcome.model(0), replace(settings, beam=1), data)
+    assert argmax_alone == {name: v for name, v in readout.items() if "beam" not in name}
     for replica in (0, 1):
         alone = evaluate(outcome.model(replica), exam).averages
         for name, value in alone.items():
@@ -209,7 +219,7 @@ def test_in_eval_it_is_at_an_entity_after_every_hop(
     assert isinstance(model, PathModel)
     walked = walk(model, graph, parse(graph, "e3", "next,skip, **next,skip"), top=3)
     now = graph.entities.index("e3")
-    for relation, stop in zip((0, 1, 2), walked.hops, strict=True):
+    for relation, (stop,) in zip((0, 1, 2), walked.hops, strict=True):
         scores = model(torch.tensor([now]).int(), torch.tensor([[relation]]).int())
         now = int(scores.argmax())
         assert stop.entity == graph.entities[now]
@@ -234,6 +244,24 @@ def test_predict_and_evaluate(saved: Path, capsys: pytest.CaptureFixture[str]) -
     arguments = ["--split", "validation", "--protocol", "range"]
     assert cli.main(["evaluate", "paths", "--model", str(saved), *arguments]) == 0
     assert {"MQ", "H@10"} <= set(json.loads(capsys.readouterr().out))
+
+
+def test_predict_and_evaluate_by_a_beam(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = {}
+    for beam in ("1", "3"):
+        assert cli.main(["evaluate", "paths", "--model", str(saved), "--beam", beam]) == 0
+        said[beam] = json.loads(capsys.readouterr().out)
+        assert said[beam]["beam"] == int(beam)
+    assert cli.main(["evaluate", "paths", "--model", str(saved)]) == 0
+    ours = json.loads(capsys.readouterr().out)
+    assert ours["beam"] is None and ours["MRR"] == pytest.approx(said["1"]["MRR"], abs=1e-3)
+    arguments = ["--model", str(saved), "--top", "2", "--beam", "3"]
+    assert cli.main(["predict", "paths", "e0", "next,skip", *arguments]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].startswith("  next -> e1  ") and not lines[1].endswith("known)")
+    for line in lines[2:4]:  # what else is followed, below
+        assert line.startswith("          e") and line.endswith("  (no such path is known)")
+    assert lines[4].startswith("  skip -> ? (1 known)") and "e6  known" in lines[5]
 
 
 def test_what_takes_long_is_said_once(
@@ -269,6 +297,8 @@ def test_mistakes_are_one_line(
     for arguments, complaint in (
         (["predict", "paths", "e0", "next", "--model", str(tmp_path)], "holds no models"),
         (["predict", "paths", "e0", "next", "--model", str(saved), "--top", "0"], "at least 1"),
+        (["predict", "paths", "e0", "next", "--model", str(saved), "--beam", "0"], "at least 1"),
+        (["evaluate", "paths", "--model", str(saved), "--beam", "-2"], "at least 1"),
         (["train", "paths", "--graph", "wn12", "--out", str(tmp_path / "a")], "wn11"),
         (["train", "paths", "--choose-by", "MQ", "--out", str(tmp_path / "b")], "not measured"),
     ):

@@ -28,9 +28,11 @@ TABLES = {
     "paths": "dcgraph.tasks.paths.tables:PATHS",
     "paths-extrapolation": "dcgraph.tasks.paths.tables:EXTRAPOLATION",
     "paths-small": "dcgraph.tasks.paths.tables:SMALL",
+    "paths-small-beam": "dcgraph.tasks.paths.tables:SMALL_BY_BEAM",
     "paths-noise": "dcgraph.tasks.paths.tables:NOISE",
     "paths-search": "dcgraph.tasks.paths.tables:SEARCH",
     "fb15k-237": "dcgraph.tasks.paths.tables:FB15K_237",
+    "fb15k-237-beam": "dcgraph.tasks.paths.tables:FB15K_237_BY_BEAM",
 }
 """Where each table is."""
 

@@ -10,8 +10,10 @@ import torch
 
 from ...training.models import load_model
 from ..datasets import DataError
+from .beams import by_beam
 from .composing import PathModel
 from .data import PathData, load, load_graph, write
+from .evaluation import Score
 from .evaluation import evaluate as measure
 from .ranking import Ties
 from .sampling import sample
@@ -33,6 +35,7 @@ def evaluate(
     split: Literal["test", "validation"] = "test",
     ties: Ties = "realistic",
     protocol: Literal["range", "all"] | None = None,
+    beam: int | None = None,
     data_dir: Path | None = None,
 ) -> str:
     """Measure a trained model on the path queries of its graph; prints JSON.
@@ -42,16 +45,20 @@ def evaluate(
         split: which queries.
         ties: rank of an answer among others of the same score.
         protocol: range or all; else the one it was trained with.
+        beam: entities to follow at once; else the model's own way, for ours the argmax.
         data_dir: folder of the data; else $DCGRAPH_DATA, the cache, a download.
     """
+    _check_beam(beam)
     on = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     network, settings, _ = _trained(model, data_dir)
     queries = load(settings.graph, data_dir)
     if split not in queries.splits:
         raise DataError(f"{settings.graph} has no {split} queries; use --split test.")
     asked = queries.examinations(protocol or settings.protocol, split, device=on)[split]
-    block = at_once(asked.entities)
-    found = measure(network.to(on), asked.to(on), ties, block)
+    score: Score = network.to(on)
+    if beam is not None:
+        score = by_beam(score, beam)
+    found = measure(score, asked.to(on), ties, at_once(asked.entities, beam or 1))
     return json.dumps(
         {
             "task": Paths.name,
@@ -60,6 +67,7 @@ def evaluate(
             "split": split,
             "protocol": found.protocol,
             "ties": found.ties,
+            "beam": beam,
             "queries": found.queries,
             "skipped": found.skipped,
             **_rounded(found.averages),
@@ -68,6 +76,11 @@ def evaluate(
         },
         indent=1,
     )
+
+
+def _check_beam(beam: int | None) -> None:
+    if beam is not None and beam < 1:
+        raise DataError(f"beam={beam}, but at least 1 entity is followed.")
 
 
 def _rounded(averages: dict[str, float]) -> dict[str, float]:
@@ -81,11 +94,12 @@ def predict(
     *,
     model: Path,
     top: int = 10,
+    beam: int | None = None,
     data_dir: Path | None = None,
 ) -> str:
     """Follow a path from an entity, and rank the answers.
 
-    After each relation but the last: the entity chosen, with its probability.
+    After each relation but the last: the entity chosen, with its probability; by a beam several.
 
     Then the best answers; known is what the triples of all splits lead to.
 
@@ -94,14 +108,16 @@ def predict(
         path: relations between commas; **name goes backwards.
         model: file or folder of a run.
         top: how many answers to show.
+        beam: entities to follow at once; else the model's own way, for ours the argmax.
         data_dir: folder of the data; else $DCGRAPH_DATA, the cache, a download.
     """
     if top < 1:
         raise DataError(f"top={top}, but at least 1 answer is shown.")
+    _check_beam(beam)
     network, settings, task = _trained(model, data_dir)
     graph = task.graph(settings.graph)
     try:
-        return walk(network, graph, parse(graph, entity, path), top).text()
+        return walk(network, graph, parse(graph, entity, path), top, beam).text()
     except ValueError as error:  # a path that this model cannot read
         raise DataError(str(error)) from None
 

@@ -37,7 +37,7 @@ def of_model(model: nn.Module, graph: KnowledgeGraph, data: Data) -> tuple[Exhib
 
 
 def _row(walked: Walk) -> tuple[Shown, ...]:
-    stops = [*walked.hops, walked.answers[0]]
+    stops = [*(first for first, *_ in walked.hops), walked.answers[0]]
     between = [*walked.relations[: len(walked.hops)]]
     between.append(", ".join(walked.relations[len(walked.hops) :]))
     return (

@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import nn
+from jaxtyping import Float
+from torch import Tensor, nn
 
 from ...checks import closest
 from ...tracing import trace
 from ..datasets import DataError
+from .beams import follow
 from .graph import INVERSE, KnowledgeGraph
 from .queries import Queries
 from .reachability import reachable
@@ -34,14 +36,17 @@ class Walk:
 
     source: str
     relations: tuple[str, ...]
-    hops: tuple[Stop, ...]  # none for a model without choices
+    hops: tuple[tuple[Stop, ...], ...]  # the likeliest first; none for a model without choices
     answers: tuple[Stop, ...]  # the best first
     reached: int  # how many right answers the graph knows
 
     def text(self) -> str:
         lines = [self.source]
-        for relation, stop in zip(self.relations, self.hops, strict=False):
-            lines.append(f"  {relation} -> {_shown(stop, 'no such path is known')}")
+        for relation, stops in zip(self.relations, self.hops, strict=False):
+            begin = f"  {relation} -> "
+            for stop in stops:
+                lines.append(begin + _shown(stop, "no such path is known"))
+                begin = " " * len(begin)
         rest = " -> ".join(self.relations[len(self.hops) :])
         known = f"{self.reached:,} known" if self.reached else "none known"
         lines.append(f"  {rest} -> ? ({known})")
@@ -82,18 +87,23 @@ def _near(name: str, known: Sequence[str]) -> str:
 
 
 @torch.no_grad()
-def walk(model: nn.Module, graph: KnowledgeGraph, query: Queries, top: int = 10) -> Walk:
-    """Follow the model, which is in eval mode, on one query."""
+def walk(
+    model: nn.Module,
+    graph: KnowledgeGraph,
+    query: Queries,
+    top: int = 10,
+    beam: int | None = None,
+) -> Walk:
+    """Follow the model, which is in eval mode, on one query: in its own way, or by a beam."""
     beginnings = [
         Queries(query.source, query.path[:, : hops + 1], query.target) for hops in range(query.hops)
     ]
     found = reachable(graph.adjacency(), beginnings)
     sets = [set(found.sets.take(of).lists()[0]) for of in found.of]
-    with trace(model) as steps:
-        scores = model(query.source, query.path)[0]
+    chosen, scores = _followed(model, query, beam)
     hops = tuple(
-        _stop(graph, int(step.index), float(step.probability), known)
-        for step, known in zip(steps, sets, strict=False)
+        tuple(_stop(graph, entity, probability, known) for entity, probability in stops)
+        for stops, known in zip(chosen, sets, strict=False)
     )
     best = scores.softmax(0).topk(min(top, len(scores)))
     answers = tuple(
@@ -103,6 +113,22 @@ def walk(model: nn.Module, graph: KnowledgeGraph, query: Queries, top: int = 10)
     relations = tuple(graph.relation_names[k] for k in query.path[0].tolist())
     source = graph.entities[int(query.source)]
     return Walk(source, relations, hops, answers, len(sets[-1]))
+
+
+def _followed(
+    model: nn.Module, query: Queries, beam: int | None
+) -> tuple[list[list[tuple[int, float]]], Float[Tensor, " entities"]]:
+    """Entities on the way with their probabilities, and the scores of all at the end."""
+    if beam is None:
+        with trace(model) as steps:
+            scores = model(query.source, query.path)[0]
+        return [[(int(step.index), float(step.probability))] for step in steps], scores
+    *on_the_way, last = follow(model, query.source, query.path, beam)
+    chosen = []
+    for step in on_the_way:
+        probabilities = step.everyone.gather(1, step.followed).exp()
+        chosen.append(list(zip(step.followed[0].tolist(), probabilities[0].tolist(), strict=True)))
+    return chosen, last.everyone[0]
 
 
 def _stop(graph: KnowledgeGraph, entity: int, probability: float, known: set[int]) -> Stop:
