@@ -17,7 +17,7 @@ from dcgraph.figures import annealing, category, gradients, lengths
 from dcgraph.figures.runs import records_of
 from dcgraph.tasks.addition.tables import ANNEALING, annealing_row
 from dcgraph.tasks.listops.tables import ABLATION
-from dcgraph.tasks.paths.tables import SMALL
+from dcgraph.tasks.paths.tables import SMALL, SMALL_BY_BEAM
 from dcgraph.training.records import write_record
 from dcgraph.training.tables import as_json, jobs
 
@@ -127,12 +127,17 @@ def test_the_gradients_are_as_the_picture_is_explained() -> None:
 
 def test_lengths_are_those_of_the_table() -> None:
     numbers = lengths.compute(RESULTS)
-    cells = {(c["row"], c["column"]): c["mean"] for c in as_json(SMALL, RESULTS)}
+    cells = {
+        (c["row"], metric, c["column"]): c["mean"]
+        for metric, table in (("MRR", SMALL), ("MRR, beam", SMALL_BY_BEAM))
+        for c in as_json(table, RESULTS)
+    }
     assert [group["name"] for group in numbers["UMLS"]] == list(lengths._MODELS)
     for group in numbers["UMLS"]:
-        row = lengths._MODELS[group["name"]]
+        what = lengths._MODELS[group["name"]]
         for place, values in enumerate(zip(*group["runs"], strict=True), 1):
-            assert cells[row, f"{place}"] == pytest.approx(100 * statistics.fmean(values), abs=0.01)
+            mean = 100 * statistics.fmean(values)
+            assert cells[*what, f"{place}"] == pytest.approx(mean, abs=0.01)
     on_wn11 = {group["trained"]: group["runs"] for group in numbers["WN11"]}
     assert {1, 2, 5} <= set(on_wn11) and len(on_wn11[5]) == 3
     for run in on_wn11[5]:  # longer paths in training help with all lengths

@@ -14,7 +14,8 @@ from dcgraph import cli
 from dcgraph.tasks import TABLES, get_table
 from dcgraph.tasks.addition.tables import ADDITION
 from dcgraph.tasks.listops.tables import ABLATION, LISTOPS
-from dcgraph.tasks.paths.tables import EXTRAPOLATION
+from dcgraph.tasks.paths.tables import EXTRAPOLATION, SMALL_BY_BEAM
+from dcgraph.tasks.paths.tables import SMALL as SMALL_PATHS
 from dcgraph.training.runs import perform
 from dcgraph.training.tables import Column, Row, Table, as_json, as_text, jobs, part
 from parity import QUICK, Parity
@@ -23,6 +24,7 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
 RENDER = runpy.run_path(str(ROOT / "docs" / "render.py"))
 OURS_ON_WN11 = "Ours, paths up to 5"
+NOT_RUN = ("fb15k-237-beam",)  # its runs were made before there were beams
 STILL_TO_RUN = {  # the rows of a table that have no record: left open in the docs
     "paths": tuple(row.name for row in get_table("paths").rows if row.name != OURS_ON_WN11),
     "paths-extrapolation": (
@@ -134,6 +136,25 @@ def test_the_targets_of_path_queries_are_reached() -> None:
         assert ours["mean"] > ours["paper"][0], length
 
 
+def test_a_beam_is_better_as_the_docs_say() -> None:
+    """Ours loses little with every relation, and models of other training much more."""
+    cells = {
+        (table.name, cell["row"], cell["column"]): cell["mean"]
+        for table in (SMALL_PATHS, SMALL_BY_BEAM)
+        for cell in as_json(table, RESULTS)
+    }
+    for row in SMALL_PATHS.rows:
+        for length in range(2, 11):
+            place = (row.name, f"{length}")
+            assert cells["paths-small-beam", *place] > cells["paths-small", *place], place
+    ours, composed = (
+        {length: cells["paths-small-beam", row, f"{length}"] for length in (1, 10)}
+        for row in ("Ours", "ComplEx-C")
+    )
+    assert ours[1] - ours[10] < 2 and composed[1] - composed[10] > 20
+    assert ours[10] - composed[10] > 20
+
+
 @pytest.mark.parametrize("path", RENDER["PAGES"], ids=lambda path: path.name)
 def test_the_docs_show_the_rendered_tables(path: Path) -> None:
     """Which tables there are to be, other tests say."""
@@ -156,7 +177,7 @@ def test_what_has_no_record_can_be_run(name: str, capsys: pytest.CaptureFixture[
     assert f"{name}: {sum(runs.values())} runs, {done} have a record" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", [name for name in TABLES if name not in NOT_RUN])
 def test_every_table_is_in_the_docs(name: str) -> None:
     """All columns of it, in one table or in parts."""
     pages = "".join(path.read_text() for path in (ROOT / "docs").glob("*.md"))
