@@ -23,6 +23,7 @@ from dcgraph.report.png import data_uri
 from dcgraph.tasks.addition.task import DEMO, Addition, AdditionSettings
 from dcgraph.training import train
 from dcgraph.training.exhibits import Examples, Grid
+from dcgraph.training.readouts import by_set
 from dcgraph.training.records import make_records
 from dcgraph.training.runs import Job, perform
 from pages import Page, browse, in_browser, measured_in_browser
@@ -388,8 +389,17 @@ def test_numbers_of_several_sets_stand_set_by_set(
     ]
     assert len({len(line) for line in lines[at + 1 : at + 4]}) == 1  # aligned
     page = (tmp_path / "run" / "report.html").read_text()
-    table = page[page.index("set by set") : page.index("How it learned")]
+    table = page[page.index("in detail") : page.index("How it learned")]
     assert re.findall(r'scope="row">(\w+)</th><td>([\d.]+)', table) == [
         ("near", "0.250"),
         ("far", "0.125"),
     ]
+
+
+def test_a_grid_of_numbers_is_higher_than_wide() -> None:
+    names = [f"{metric}, length {hops}" for metric in ("MQ", "H@10") for hops in range(1, 4)]
+    alone, grid = by_set(["loss", *names])
+    assert alone == ["loss"] and list(grid) == ["length 1", "length 2", "length 3"]
+    assert grid["length 3"] == {"MQ": "MQ, length 3", "H@10": "H@10, length 3"}
+    _, grid = by_set([f"{one} {m}" for one in ("near", "far", "d8") for m in ("task", "edge")])
+    assert list(grid) == ["near", "far", "d8"] and list(grid["d8"]) == ["task", "edge"]

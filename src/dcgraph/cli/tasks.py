@@ -337,16 +337,13 @@ def _results(jobs: Sequence[Any], replicas: Sequence[Settings]) -> str:
     chosen_on = read_record(jobs[0].record)["chosen_on"]
     lines = [f"On the test set, with the weights that were best on the {chosen_on} set:"]
     for name, tests in groups.items():
-        alone, sets, measures = by_set(tests[0])
+        alone, grid = by_set(tests[0])
         parts = [f"{metric} {cell}" for metric in alone if (cell := _spread(tests, metric))]
         prefix = f"  {name}: " if len(groups) > 1 else "  "
         lines.append(prefix + ", ".join(parts))
-        if sets:
-            rows = [
-                [one.removesuffix(","), *(_spread(tests, f"{one} {m}") for m in measures)]
-                for one in sets
-            ]
-            lines += _aligned([["", *measures], *rows])
+        rows = [[row, *(_spread(tests, n) for n in of.values())] for row, of in grid.items()]
+        if rows:
+            lines += _aligned([["", *next(iter(grid.values()))], *rows])
     lines.append(f"Records: {jobs[0].record.parent}. Models: {jobs[0].model.parent}.")
     return "\n".join(lines)
 

@@ -162,7 +162,7 @@ def _summary(groups: Sequence[_Group], task: Task) -> dict[str, Any]:
     records = [replica.record for group in groups for replica in group.replicas]
     parts = ("test", "readout")
     names = list(dict.fromkeys(name for part in parts for r in records for name in r[part]))
-    alone, sets, measures = by_set(names)
+    alone, grid = by_set(names)
     rows, of_sets = [], []
     for group, tests in zip(groups, measured, strict=True):
         cells = [_spread([test.get(name) for test in tests]) for name in alone]
@@ -176,23 +176,24 @@ def _summary(groups: Sequence[_Group], task: Task) -> dict[str, Any]:
                 "every": [_digits(value) for value in every],
             }
         )
-        by_measure = [
-            (
-                one.removesuffix(","),
-                [_spread([test.get(f"{one} {m}") for test in tests]) for m in measures],
-            )
-            for one in sets
+        filled = [
+            (_words(row), [_spread([test.get(name) for test in tests]) for name in of.values()])
+            for row, of in grid.items()
         ]
-        of_sets.append({"name": group.name, "number": group.number, "rows": by_measure})
+        of_sets.append({"name": group.name, "number": group.number, "rows": filled})
     chosen_on = {r["chosen_on"] for r in records} - {None}
     return {
-        "names": [name.replace("/", ", ") for name in alone],
+        "names": [_words(name) for name in alone],
         "rows": rows,
-        "measures": [name.replace("/", ", ") for name in measures],
-        "of_sets": of_sets if sets else [],
-        "monitored": monitored.replace("/", ", "),
+        "columns": [_words(name) for name in next(iter(grid.values()), ())],
+        "of_sets": of_sets if grid else [],
+        "monitored": _words(monitored),
         "chosen_on": " or ".join(sorted(chosen_on)) or "validation",
     }
+
+
+def _words(name: str) -> str:
+    return name.replace("/", ", ")
 
 
 def _spread(values: Sequence[float | None]) -> str:

@@ -5,19 +5,27 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
+Grid = dict[str, dict[str, str]]
+"""Names of numbers by row and column; not all of them need to exist."""
 
-def by_set(names: Iterable[str]) -> tuple[list[str], list[str], list[str]]:
-    """Names that stand for themselves; and the sets and measures of those that are "SET MEASURE".
+
+def by_set(names: Iterable[str]) -> tuple[list[str], Grid]:
+    """Names that stand for themselves, and a grid of those that are "SET MEASURE".
 
     A name is of the second kind if another set has the same measure. A set may end in a comma,
-    which is not for show.
+    which is not for show. Rows are sets or, where there are more of them, measures: screens are
+    narrow.
 
-    >>> by_set(["accuracy/argmax", "best on test", "d8 task/argmax", "d10 task/argmax"])
-    (['accuracy/argmax', 'best on test'], ['d8', 'd10'], ['task/argmax'])
+    >>> by_set(["accuracy", "best on test", "d8, task", "d10, task"])
+    (['accuracy', 'best on test'], {'d8': {'task': 'd8, task'}, 'd10': {'task': 'd10, task'}})
     """
     names = list(names)
-    measures = Counter(name.partition(" ")[2] for name in names if " " in name)
-    of_sets = [name for name in names if measures[name.partition(" ")[2]] > 1]
+    common = Counter(name.partition(" ")[2] for name in names if " " in name)
+    of_sets = [name for name in names if common[name.partition(" ")[2]] > 1]
     alone = [name for name in names if name not in of_sets]
-    sets = dict.fromkeys(name.partition(" ")[0] for name in of_sets)
-    return alone, list(sets), list(dict.fromkeys(name.partition(" ")[2] for name in of_sets))
+    sets = {name.partition(" ")[0]: None for name in of_sets}
+    measures = {name.partition(" ")[2]: None for name in of_sets}
+    shown = {one: one.removesuffix(",") for one in sets}
+    if len(measures) > len(sets):
+        return alone, {m: {shown[one]: f"{one} {m}" for one in sets} for m in measures}
+    return alone, {shown[one]: {m: f"{one} {m}" for m in measures} for one in sets}
