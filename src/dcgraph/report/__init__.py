@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from .page import Replica, write_report
+from .groups import Replica
+from .page import write_report
 
 __all__ = ["Replica", "write_report"]
