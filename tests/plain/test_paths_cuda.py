@@ -1,4 +1,4 @@
-"""Path queries on a GPU: captured training, evaluation with sets of all sizes, less precision."""
+"""Path queries on a GPU: captured training, sets of competitors of all sizes, precision, beams."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from dcgraph.tasks.paths.beams import follow
+from dcgraph.tasks.paths.composing import Shape
+from dcgraph.tasks.paths.hopping import DiscreteComplEx
 from dcgraph.tasks.paths.settings import SMALL, PathSettings
 from dcgraph.tasks.paths.task import Paths
 from dcgraph.training import train
@@ -59,3 +62,15 @@ def test_less_precision_trains_too(precision: str, tmp_path: Path) -> None:
         assert before is not None and after is not None and after < before
     numbers = task.readout(outcome.model(0), noisy, task.data(settings).to("cuda"))
     assert 0 < numbers["MRR, length 10"] <= 1
+
+
+@torch.no_grad()
+def test_a_beam_on_a_gpu_is_the_one_on_the_cpu() -> None:
+    torch.manual_seed(0)
+    model = DiscreteComplEx(Shape(entities=500, relations=4, width=16)).eval()
+    source, path = torch.arange(40).int(), torch.randint(4, (40, 5)).int()
+    here = list(follow(model, source, path, 8))
+    there = list(follow(model.cuda(), source.cuda(), path.cuda(), 8))
+    for mine, other in zip(here, there, strict=True):
+        assert torch.equal(mine.followed, other.followed.cpu())
+        torch.testing.assert_close(mine.everyone, other.everyone.cpu(), rtol=1e-3, atol=1e-3)
