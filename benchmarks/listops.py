@@ -26,8 +26,8 @@ import dcgraph as dc
 from dcgraph.tasks import get_task
 from dcgraph.tasks.listops.tensors import rows_by_length
 from dcgraph.training import Batch, Data, Population
-from dcgraph.training.loop import order_of_epoch, schedule_of_epoch
 from dcgraph.training.memory import keep_freed_memory
+from dcgraph.training.order import order_of_epoch, schedule_of_epoch
 from dcgraph.training.step import Stepper, batches_per_epoch
 
 REPLICAS = {"cpu": (1, 4), "cuda": (1, 16, 40)}

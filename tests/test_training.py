@@ -19,6 +19,7 @@ from dcgraph.nodes import Decode
 from dcgraph.training import Batch, Data, Interrupted, Outcome, Settings, Watch, loop, runs, train
 from dcgraph.training.checkpoint import CheckpointError, load, save
 from dcgraph.training.models import ModelError, load_model, save_model
+from dcgraph.training.order import order_of_epoch, schedule_of_epoch
 from dcgraph.training.records import make_records, read_record, write_record
 from dcgraph.training.runs import Job, finished_record, perform
 from dcgraph.training.task import Precision
@@ -126,10 +127,10 @@ def test_the_probe_looks_at_long_examples_all_over_their_table() -> None:
 
 
 def test_every_example_comes_once_in_an_epoch() -> None:
-    schedule = loop.schedule_of_epoch([8, 1, 3], epoch=4)
+    schedule = schedule_of_epoch([8, 1, 3], epoch=4)
     assert sorted(schedule) == [0] * 8 + [1] + [2] * 3
-    assert schedule != loop.schedule_of_epoch([8, 1, 3], epoch=5)
-    orders = [loop.order_of_epoch(50, seed=1, epoch=2, table=table) for table in (0, 1)]
+    assert schedule != schedule_of_epoch([8, 1, 3], epoch=5)
+    orders = [order_of_epoch(50, seed=1, epoch=2, table=table) for table in (0, 1)]
     assert not torch.equal(*orders)
     assert all(torch.equal(order.sort().values, torch.arange(50)) for order in orders)
 

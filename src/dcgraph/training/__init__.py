@@ -1,6 +1,7 @@
 """Training: one loop for every task, for one model and for a population of them."""
 
-from .loop import Evaluation, Interrupted, Outcome, Watch, train
+from .loop import Interrupted, Watch, train
+from .outcome import Evaluation, Outcome
 from .population import Population
 from .settings import Settings, shared
 from .task import Batch, Data, Task

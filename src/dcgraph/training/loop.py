@@ -19,6 +19,8 @@ from torch import Tensor, nn
 from ..nodes import Decode, nodes
 from ..probing import probe
 from . import checkpoint
+from .order import one_seed, order_of_epoch, schedule_of_epoch
+from .outcome import Evaluation, Outcome
 from .population import Population
 from .settings import Settings, steps_per_move
 from .step import Stepper, batches_per_epoch
@@ -28,44 +30,6 @@ _LONGEST_RUN = 64  # steps between two looks at the clock and at Ctrl-C
 _PROBES = 30  # looks at the chain in a run, at most
 _PROBED = 256  # examples
 _COMPILE_FROM = 60_000  # steps after which compiling (half a minute) has paid for itself on CUDA
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """One look at all replicas: metrics by name, one number per replica, None where it stopped."""
-
-    step: int
-    epoch: float
-    split: str
-    loss: list[float | None]
-    metrics: dict[str, list[float | None]]
-    probes: list[list[dict[str, Any]] | None] = field(default_factory=list)
-    """What the probe read of each replica, node by node; empty where it did not look."""
-
-
-@dataclass
-class Outcome:
-    """What came of a population."""
-
-    replicas: list[Settings]
-    population: Population
-    best_weights: Tensor
-    best_step: list[int]
-    stopped_at: list[int | None]
-    curve: list[Evaluation]
-    test: list[dict[str, float | None]]
-    seconds: float
-    steps: int
-    chosen_by: str  # the metric by which the best weights are the best
-
-    def score(self, index: int) -> float:
-        """What the best weights of a replica were chosen by; -inf if it was never evaluated."""
-        looks = (look.metrics[self.chosen_by][index] for look in self.curve)
-        return max((value for value in looks if value is not None), default=-math.inf)
-
-    def model(self, index: int) -> nn.Module:
-        """The best model of one replica, as an ordinary module in eval mode."""
-        return self.population.replica(index, self.best_weights).eval()
 
 
 class Interrupted(Exception):  # noqa: N818 (not an error: somebody asked for it)
@@ -163,7 +127,7 @@ class _Run:
         per_epoch = sum(self.batches)
         self.steps = first.epochs * per_epoch
         # The noise of a population depends on the seeds of all its replicas.
-        torch.manual_seed(_mix([replica.seed for replica in replicas]))
+        torch.manual_seed(one_seed([replica.seed for replica in replicas]))
         seeds = [replica.seed for replica in replicas]
         self.population = Population(lambda: task.model(first), seeds, device)
         if compiled and device.type != "cuda":
@@ -399,31 +363,6 @@ def probed_rows(data: Data, split: str) -> Batch:
     chosen = max(enough or tables, key=lambda table: sum(t[0].numel() for t in table.values()))
     every = max(1, len(next(iter(chosen.values()))) // _PROBED)
     return {name: tensor[::every][:_PROBED] for name, tensor in chosen.items()}
-
-
-def order_of_epoch(size: int, seed: int, epoch: int, table: int = 0) -> Tensor:
-    """The order in which a replica sees the examples of a table: a matter of seed and epoch."""
-    generator = torch.Generator().manual_seed(_mix([seed, epoch, table][: 3 if table else 2]))
-    return torch.randperm(size, generator=generator)
-
-
-def schedule_of_epoch(batches: Sequence[int], epoch: int) -> list[int]:
-    """Which table each batch of an epoch comes from, at random.
-
-    All replicas of all runs have the same schedule, for a population needs batches of one shape.
-    """
-    tables = torch.repeat_interleave(torch.arange(len(batches)), torch.tensor(batches))
-    generator = torch.Generator().manual_seed(epoch)
-    shuffled: list[int] = tables[torch.randperm(len(tables), generator=generator)].tolist()
-    return shuffled
-
-
-def _mix(numbers: Sequence[int]) -> int:
-    """One seed from several numbers; order matters."""
-    mixed = len(numbers)
-    for number in numbers:
-        mixed = (mixed * 6364136223846793005 + number + 1442695040888963407) % 2**63
-    return mixed
 
 
 def _where(values: Sequence[float], alive: Sequence[bool]) -> list[float | None]:

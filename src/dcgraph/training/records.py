@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from ..files import write_atomically
-from .loop import Evaluation, Outcome
+from .outcome import Evaluation, Outcome
 from .settings import Settings
 from .task import Data, Task, fingerprint_of
 

@@ -12,8 +12,9 @@ from pathlib import Path
 import torch
 
 from ..files import write_json
-from .loop import Outcome, Watch, train
+from .loop import Watch, train
 from .models import save_model
+from .outcome import Outcome
 from .records import Record, make_records, population_name, read_record, write_record
 from .settings import Settings, from_dict, populations
 from .step import bytes_per_replica
