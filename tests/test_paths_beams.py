@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
 
 from dcgraph.tasks.paths.beams import by_beam, follow
-from dcgraph.tasks.paths.composing import ComplEx, PathModel, Shape, TransE
+from dcgraph.tasks.paths.composing import (
+    Bilinear,
+    ComplEx,
+    DistMult,
+    PathModel,
+    Shape,
+    TransE,
+)
 from dcgraph.tasks.paths.hopping import DiscreteComplEx
+from dcgraph.tasks.paths.recurrent import ROP, PathRNN
+from dcgraph.tasks.paths.transformer import CoKE
 
 SHAPE = Shape(entities=9, relations=4, width=6)
 SOURCES = torch.arange(9, dtype=torch.int32)
 PATHS = torch.randint(4, (9, 4), dtype=torch.int32, generator=torch.Generator().manual_seed(0))
 
 
-@pytest.fixture(params=[DiscreteComplEx, ComplEx, TransE])
+@pytest.fixture(params=[DiscreteComplEx, ComplEx, DistMult, Bilinear, TransE, PathRNN, ROP, CoKE])
 def model(request: pytest.FixtureRequest) -> PathModel:
     torch.manual_seed(0)
-    built: PathModel = request.param(SHAPE).eval()
+    further = {"layers": 1, "heads": 2, "dropout": 0.1} if request.param is CoKE else {}
+    built: PathModel = request.param(SHAPE, **further).eval()
     return built
 
 
@@ -61,14 +73,25 @@ def test_a_beam_keeps_the_likeliest(model: PathModel, beam: int) -> None:
 
 
 @torch.no_grad()
-def test_a_beam_of_one_is_the_paper() -> None:
+@pytest.mark.parametrize("entities", [9, 5000])
+def test_a_beam_of_one_is_the_paper(entities: int) -> None:
+    """5,000 entities are a large codebook."""
     torch.manual_seed(1)
-    model = DiscreteComplEx(SHAPE).eval()
+    model = DiscreteComplEx(replace(SHAPE, entities=entities)).eval()
     ours = model(SOURCES, PATHS).log_softmax(1)
     torch.testing.assert_close(by_beam(model, 1)(SOURCES, PATHS), ours, atol=1e-5, rtol=1e-5)
     assert not torch.allclose(by_beam(model, 2)(SOURCES, PATHS), ours, atol=1e-3)
 
 
-def test_a_beam_needs_an_entity() -> None:
-    with pytest.raises(ValueError, match="at least 1"):
-        by_beam(ComplEx(SHAPE).eval(), 0)(SOURCES, PATHS)
+@torch.no_grad()
+def test_a_beam_of_more_than_all_is_one_of_all(model: PathModel) -> None:
+    wide, all_of_them = (by_beam(model, beam)(SOURCES, PATHS) for beam in (100, 9))
+    assert torch.equal(wide, all_of_them)
+
+
+def test_a_beam_needs_an_entity_and_a_relation() -> None:
+    model = ComplEx(SHAPE).eval()
+    with pytest.raises(ValueError, match="at least 1 entity"):
+        by_beam(model, 0)(SOURCES, PATHS)
+    with pytest.raises(ValueError, match="at least 1 relation"):
+        by_beam(model, 2)(SOURCES, PATHS[:, :0])

@@ -32,6 +32,7 @@ from dcgraph.tasks.paths.settings import (
     SMALL,
     PathSettings,
     compressed,
+    quick,
 )
 from dcgraph.tasks.paths.task import Paths
 from dcgraph.tasks.paths.walking import parse, walk
@@ -115,6 +116,11 @@ def test_presets_have_the_papers_settings_but_for_what_trains_better() -> None:
             for s in (whole, compact)
         ]
         assert last[0] == pytest.approx(last[1], rel=1e-3)
+
+
+def test_a_recipe_for_another_graph_asks_for_what_it_does_not_know() -> None:
+    with pytest.raises(ValueError, match="set beta_share"):
+        quick(replace(PAPER, graph="wn18rr"), 10)
 
 
 def test_beta_by_the_number_of_entities_is_a_dial_of_each_replica() -> None:

@@ -403,3 +403,5 @@ def test_a_grid_of_numbers_is_higher_than_wide() -> None:
     assert grid["length 3"] == {"MQ": "MQ, length 3", "H@10": "H@10, length 3"}
     _, grid = by_set([f"{one} {m}" for one in ("near", "far", "d8") for m in ("task", "edge")])
     assert list(grid) == ["near", "far", "d8"] and list(grid["d8"]) == ["task", "edge"]
+    _, grid = by_set(["d8, a", "d8 a", "d10, a"])  # nothing is lost
+    assert grid == {"d8,": {"a": "d8, a"}, "d8": {"a": "d8 a"}, "d10": {"a": "d10, a"}}

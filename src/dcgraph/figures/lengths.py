@@ -21,11 +21,12 @@ _MODELS = {  # by row and metric
     "ours, by a beam": ("Ours", "MRR, beam"),
     "ours": ("Ours", "MRR"),
     "without both methods": ("without both", "MRR"),
+    "ComplEx-C, by a beam": ("ComplEx-C", "MRR, beam"),
     "ComplEx-C": ("ComplEx-C", "MRR"),
     "ComplEx, triples alone": ("ComplEx, triples alone", "MRR"),
 }
 _TRAINED = {f"up to {length}": f"Ours, paths up to {length}" for length in range(1, 6)}
-_MARKERS = "os^Dv"
+_MARKERS = "os^PDv"
 
 
 def compute(results: Path) -> dict[str, Any]:
@@ -74,7 +75,7 @@ def draw(numbers: dict[str, Any], path: Path) -> None:
         )  # fmt: skip
         models.set_title(f"(a) UMLS, trained on paths of up to {longest} relations")
         models.set_ylabel("MRR")
-        models.legend(loc="upper right", bbox_to_anchor=(1.0, 0.72))
+        models.legend(loc="upper right", bbox_to_anchor=(1.0, 0.58), fontsize="x-small")
         _draw_groups(trained, numbers["WN11"])
         trained.set_title("(b) ours on WN11")
         trained.set_ylabel("H@10")

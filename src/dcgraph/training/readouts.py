@@ -25,7 +25,7 @@ def by_set(names: Iterable[str]) -> tuple[list[str], Grid]:
     alone = [name for name in names if name not in of_sets]
     sets = {name.partition(" ")[0]: None for name in of_sets}
     measures = {name.partition(" ")[2]: None for name in of_sets}
-    shown = {one: one.removesuffix(",") for one in sets}
+    shown = {one: one if (bare := one.removesuffix(",")) in sets else bare for one in sets}
     if len(measures) > len(sets):
         return alone, {m: {shown[one]: f"{one} {m}" for one in sets} for m in measures}
     return alone, {shown[one]: {m: f"{one} {m}" for m in measures} for one in sets}

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import reduce
 
 import torch
 from jaxtyping import Float, Int, Int64
@@ -38,14 +39,22 @@ class Beam:
 def follow(
     score: Score, source: Int[Tensor, " queries"], path: Int[Tensor, "queries hops"], beam: int
 ) -> Iterator[Beam]:
-    """Where paths have led after each relation; ``score`` is asked about single relations only."""
+    """Where paths have led after each relation; ``score`` is asked about single relations only.
+
+    Those that are followed are asked about one after the other, so that memory does not depend on
+    how many they are.
+    """
     if beam < 1:
         raise ValueError(f"beam={beam}, but at least 1 entity is followed.")
+    if not path.shape[1]:
+        raise ValueError("a path has at least 1 relation.")
     at, weight = source.unsqueeze(1), torch.zeros(len(source), 1, device=source.device)
     for relation in path.unbind(1):
-        single = relation.repeat_interleave(at.shape[1]).unsqueeze(1)
-        answers = score(at.flatten(), single).log_softmax(1).unflatten(0, at.shape)
-        everyone = (weight.unsqueeze(2) + answers).logsumexp(1)
+        parts = (
+            score(entity, relation.unsqueeze(1)).log_softmax(1) + share.unsqueeze(1)
+            for entity, share in zip(at.unbind(1), weight.unbind(1), strict=True)
+        )
+        everyone = reduce(torch.logaddexp, parts)
         now = Beam(everyone, everyone.topk(min(beam, everyone.shape[1]), 1).indices)
         yield now
         at, weight = now.followed.to(source.dtype), now.weights()

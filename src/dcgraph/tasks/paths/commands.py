@@ -58,7 +58,7 @@ def evaluate(
     score: Score = network.to(on)
     if beam is not None:
         score = by_beam(score, beam)
-    found = measure(score, asked.to(on), ties, at_once(asked.entities, beam or 1))
+    found = measure(score, asked.to(on), ties, at_once(asked.entities))
     return json.dumps(
         {
             "task": Paths.name,

@@ -116,6 +116,11 @@ def quick(paper: PathSettings, epochs: int) -> PathSettings:
     A hop chooses at the temperature of the loss, so that training makes the probabilities of its
     choice those of the answers, with noise whose largest value stays at tau.
     """
+    if paper.graph not in _ENTITIES:
+        raise ValueError(
+            f"the number of entities of {paper.graph!r} is not known here, only of "
+            f"{', '.join(_ENTITIES)}; set beta_share, one over its logarithm, yourself."
+        )
     return replace(
         compressed(paper, epochs),
         init=0.1,

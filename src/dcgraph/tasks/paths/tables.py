@@ -53,11 +53,6 @@ _RANKED = (
     Column("MQ, realistic ties", _tested("MQ")),
     Column("H@10, realistic ties", _tested("H@10")),
 )
-_BY_BEAM = (
-    Column("MQ, beam", _read_out("MQ, beam")),
-    Column("H@10, beam", _read_out("H@10, beam")),
-)
-_FOLLOWED = f"Beam: {BEST.beam} entities are followed at once."
 
 
 def _paper(mq: Published | None, hits: Published | None) -> dict[str, Published]:
@@ -85,8 +80,8 @@ _OURS_FB13 = Row(
 PATHS = Table(
     name="paths",
     task="paths",
-    title=f"Path queries on WN11, in per cent; the last row on FB13. {_FOLLOWED}",
-    columns=(*_RANKED, *_BY_BEAM, *_BUDGET),
+    title="Path queries on WN11, in per cent; the last row on FB13.",
+    columns=(*_RANKED, *_BUDGET),
     rows=(
         Row(
             "Bilinear-C",
@@ -136,11 +131,8 @@ def _shorter(
 EXTRAPOLATION = Table(
     name="paths-extrapolation",
     task="paths",
-    title=(
-        "Trained on short paths, tested on paths of length 1 to 5, in per cent; WN11, then FB13. "
-        f"{_FOLLOWED}"
-    ),
-    columns=(*_RANKED, *_BY_BEAM, *_BUDGET),
+    title="Trained on short paths, tested on paths of length 1 to 5, in per cent; WN11, then FB13.",
+    columns=(*_RANKED, *_BUDGET),
     rows=(
         *_shorter(
             BEST,
@@ -171,16 +163,6 @@ EXTRAPOLATION = Table(
 def _mrr_by_length(way: str = "") -> tuple[Column, ...]:
     return tuple(
         Column(f"{hops}", _read_out(f"MRR{way}, length {hops}"), digits=1) for hops in _LENGTHS
-    )
-
-
-def _followed(table: Table) -> Table:
-    """The same runs, tested by a beam."""
-    return replace(
-        table,
-        name=f"{table.name}-beam",
-        title=f"{table.title} {_FOLLOWED}",
-        columns=_mrr_by_length(", beam"),
     )
 
 
@@ -215,7 +197,6 @@ FB15K_237 = Table(
     ),
 )
 
-FB15K_237_BY_BEAM = _followed(FB15K_237)
 
 _BY_LOG = BEST.beta_share
 _NOISY = replace(_BRIEF, lr=1e-2, tau=PAPER.tau, beta_share=1.0, length=3, evaluate_every=5)
@@ -269,7 +250,12 @@ SMALL = Table(
         Row("ComplEx, triples alone", (replace(presets.SMALL, model="complex", length=1),), _SEEDS),
     ),
 )
-SMALL_BY_BEAM = _followed(SMALL)
+SMALL_BY_BEAM = replace(
+    SMALL,
+    name="paths-small-beam",
+    title=f"{SMALL.title} {presets.SMALL.beam} entities are followed at once.",
+    columns=_mrr_by_length(", beam"),
+)
 
 
 def _drawn() -> list[PathSettings]:

@@ -131,7 +131,7 @@ class Paths(Task):
         }
         numbers |= _by_length(stands, s.protocol, "")
         if s.beam > 1:
-            stands = stand(by_beam(model, s.beam), exam, block=at_once(entities, s.beam))
+            stands = stand(by_beam(model, s.beam), exam, block=at_once(entities))
             for name in METRICS[s.protocol]:
                 numbers[f"{name}, beam"] = _mean(list(stands.values()), s.protocol, name)
             numbers |= _by_length(stands, s.protocol, ", beam")
@@ -161,9 +161,9 @@ class Paths(Task):
         }
 
 
-def at_once(entities: int, beam: int = 1) -> int:
+def at_once(entities: int) -> int:
     """How many queries to ask together, so that their scores take a gigabyte at most."""
-    return max(1, _SCORES // (entities * beam))
+    return max(1, _SCORES // entities)
 
 
 @lru_cache(maxsize=2)
