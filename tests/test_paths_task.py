@@ -216,6 +216,13 @@ def test_the_page_shows_what_the_weights_were_chosen_by(
     assert "MRR on the validation set, hard" in page and "every replica: MRR, argmax" in page
 
 
+def test_single_relations_have_no_chain_to_look_at(ring: Path) -> None:
+    """And nobody is warned: that is how it should be."""
+    task, settings = Paths(), settings_for(ring, length=1, epochs=2, evaluate_every=1)
+    outcome = train(task, [settings], task.data(settings))
+    assert len(outcome.curve) == 2 and not any(look.probes for look in outcome.curve)
+
+
 @torch.no_grad()
 def test_in_eval_it_is_at_an_entity_after_every_hop(
     trained: tuple[Paths, Outcome], ring: Path

@@ -21,6 +21,10 @@ LISTED = 256
 """Nodes with more categories than this get no reading of each: nobody looks at such a list."""
 
 
+class NoNodeCalledError(ValueError):
+    """There was no chain to look at."""
+
+
 @dataclass(frozen=True)
 class Categories:
     """What the probe read of each category of a node: means over the rows of one call."""
@@ -196,7 +200,7 @@ def _run(
     if any(parameter.grad is not None for parameter in model.parameters()):
         raise ValueError("the closure called backward(); let it return the loss, and no more.")
     if not any(event.categories for event in events.values()):
-        raise ValueError(
+        raise NoNodeCalledError(
             "the closure called no node of the model; call the model inside it, "
             "and probe a compiled model before torch.compile."
         )

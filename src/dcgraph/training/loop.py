@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from ..nodes import Decode, nodes
-from ..probing import probe
+from ..probing import NoNodeCalledError, probe
 from . import checkpoint
 from .order import one_seed, order_of_epoch, schedule_of_epoch
 from .outcome import Evaluation, Outcome
@@ -236,6 +236,8 @@ class _Run:
         if self.probed:
             try:
                 self._probe(0)
+            except NoNodeCalledError:  # such as by the shortest queries alone
+                self.probed = set()
             except Exception as error:  # whatever is in somebody's loss; a look is not worth a run
                 warnings.warn(
                     f"the chain of task {self.task.name!r} will not be probed, for its loss on "
