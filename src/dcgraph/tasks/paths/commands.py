@@ -99,7 +99,9 @@ def predict(
 ) -> str:
     """Follow a path from an entity, and rank the answers.
 
-    After each relation but the last: the entity chosen, with its probability; by a beam several.
+    After each relation but the last: the entity chosen, with its probability.
+
+    By a beam: all that are followed.
 
     Then the best answers; known is what the triples of all splits lead to.
 
