@@ -13,6 +13,7 @@ model of triples is also the idea of CQD, Arakelyan et al., 2021.)
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
@@ -64,7 +65,7 @@ def by_beam(score: Score, beam: int) -> Score:
     """The log-probabilities of answers with so many entities followed after each relation."""
 
     def answers(source: Tensor, path: Tensor) -> Tensor:
-        *_, last = follow(score, source, path, beam)
+        (last,) = deque(follow(score, source, path, beam), maxlen=1)  # the others need not be kept
         return last.everyone
 
     return answers
