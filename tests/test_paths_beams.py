@@ -9,29 +9,19 @@ import torch
 from torch import Tensor
 
 from dcgraph.tasks.paths.beams import by_beam, follow
-from dcgraph.tasks.paths.composing import (
-    Bilinear,
-    ComplEx,
-    DistMult,
-    PathModel,
-    Shape,
-    TransE,
-)
+from dcgraph.tasks.paths.composing import ComplEx, PathModel, Shape
 from dcgraph.tasks.paths.hopping import DiscreteComplEx
-from dcgraph.tasks.paths.recurrent import ROP, PathRNN
-from dcgraph.tasks.paths.transformer import CoKE
+from path_models import MODELS
 
 SHAPE = Shape(entities=9, relations=4, width=6)
 SOURCES = torch.arange(9, dtype=torch.int32)
 PATHS = torch.randint(4, (9, 4), dtype=torch.int32, generator=torch.Generator().manual_seed(0))
 
 
-@pytest.fixture(params=[DiscreteComplEx, ComplEx, DistMult, Bilinear, TransE, PathRNN, ROP, CoKE])
+@pytest.fixture(params=MODELS)
 def model(request: pytest.FixtureRequest) -> PathModel:
     torch.manual_seed(0)
-    further = {"layers": 1, "heads": 2, "dropout": 0.1} if request.param is CoKE else {}
-    built: PathModel = request.param(SHAPE, **further).eval()
-    return built
+    return MODELS[request.param](SHAPE).eval()
 
 
 def transitions(model: PathModel) -> Tensor:

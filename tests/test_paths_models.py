@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -26,18 +25,9 @@ from dcgraph.tasks.paths.recurrent import ROP, PathRNN
 from dcgraph.tasks.paths.sharing import shared
 from dcgraph.tasks.paths.transformer import LONGEST, CoKE, Layer
 from dcgraph.training.population import Population
+from path_models import MODELS
 
 SHAPE = Shape(entities=7, relations=6, width=8)
-MODELS: dict[str, Callable[[Shape], PathModel]] = {
-    "complex": ComplEx,
-    "distmult": DistMult,
-    "bilinear": Bilinear,
-    "transe": TransE,
-    "rnn": PathRNN,
-    "rop": ROP,
-    "coke": lambda shape: CoKE(shape, layers=2, heads=2),
-    "discrete": DiscreteComplEx,
-}
 
 
 def some_queries(count: int, hops: int, shape: Shape = SHAPE) -> tuple[Tensor, Tensor, Tensor]:

@@ -159,6 +159,18 @@ def test_a_gradient_of_nothing_is_shown_as_nothing(tmp_path: Path) -> None:
     assert "symbol[2] 5.0e-01 1 " in text and "watched[0] 5.0e+00 10 " in text, "vs the last node"
 
 
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_a_record_older_than_a_setting_had_its_default(
+    order: tuple[int, int], tmp_path: Path
+) -> None:
+    new, old = parity_records(beta_share=0.5)
+    del old["settings"]["beta_share"]
+    replicas = [(Replica("new", new), Replica("old", old))[k] for k in order]
+    write_report(tmp_path / "page.html", Parity(), replicas, title="Parity", command="none")
+    shown = " ".join(Page((tmp_path / "page.html").read_text()).text.split())
+    assert "new 0.5" in shown and f"old {QUICK.beta_share}" in shown
+
+
 def test_calls_that_come_and_go_and_numbers_that_are_none(tmp_path: Path) -> None:
     records = parity_records()
     for record in records:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +89,9 @@ def draw(numbers: dict[str, Any], path: Path) -> None:
 
 def _draw_groups(axes: Axes, groups: Sequence[dict[str, Any]]) -> None:
     """A dot for each run, a line through their means."""
-    for group, colour, marker in zip(groups, reversed(shades(len(groups))), _MARKERS, strict=False):
+    for group, colour, marker in zip(
+        groups, reversed(shades(len(groups))), cycle(_MARKERS), strict=False
+    ):
         means = [statistics.fmean(values) for values in zip(*group["runs"], strict=True)]
         lengths = range(1, len(means) + 1)
         for run in group["runs"]:

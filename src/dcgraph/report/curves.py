@@ -16,7 +16,7 @@ from .groups import Group, epoch_of, keys, metric_of
 _DIAL_POINTS = 200
 
 
-def curves(groups: Sequence[Group], task: Task) -> dict[str, Any]:
+def curves_of(groups: Sequence[Group], task: Task) -> dict[str, Any]:
     """Learning curves of all replicas, with the mean of each group."""
     monitor = metric_of(groups, task)
     splits = {r.record["chosen_on"] for group in groups for r in group.replicas} - {None}
@@ -68,7 +68,7 @@ def mean_over(
     return [(x, mean(values) if values else None) for x, values in sorted(at.items())]
 
 
-def dials(groups: Sequence[Group]) -> dict[str, Any]:
+def dials_of(groups: Sequence[Group]) -> dict[str, Any]:
     """tau, beta and alpha over training, as the settings ask for them."""
     meanings = {
         "tau": "tau, the temperature",

@@ -50,7 +50,7 @@ def metric_of(groups: Sequence[Group], task: Task) -> str:
     return task.monitored(groups[0].settings)
 
 
-def score(replica: Replica, task: Task) -> float:
+def _score(replica: Replica, task: Task) -> float:
     """What the weights of a replica were chosen by."""
     name = replica.record.get("chosen_by", f"{task.monitor}/argmax")  # older records lack it
     looks = (look[name] for look in replica.record["curve"])
@@ -58,12 +58,12 @@ def score(replica: Replica, task: Task) -> float:
 
 
 def best_of(group: Group, task: Task) -> Replica:
-    return max(group.replicas, key=lambda replica: score(replica, task))
+    return max(group.replicas, key=lambda replica: _score(replica, task))
 
 
 def leading(groups: Sequence[Group], count: int, task: Task) -> list[Group]:
     """The groups with the best replicas, in their old order."""
-    ranked = sorted(groups, key=lambda group: -score(best_of(group, task), task))
+    ranked = sorted(groups, key=lambda group: -_score(best_of(group, task), task))
     return sorted(ranked[:count], key=lambda group: group.number)
 
 

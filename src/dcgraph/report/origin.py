@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from .groups import Group
@@ -10,7 +11,7 @@ from .groups import Group
 
 def settings_of(groups: Sequence[Group]) -> dict[str, Any]:
     """What all groups share, what they differ in, and where the numbers come from."""
-    values = [group.replicas[0].record["settings"] for group in groups]
+    values = [asdict(group.settings) for group in groups]  # older records lack younger ones
     differing = [n for n in values[0] if n != "seed" and len({str(v[n]) for v in values}) > 1]
     records = [replica.record for group in groups for replica in group.replicas]
 

@@ -15,11 +15,11 @@ from ..training.exhibits import Examples
 from ..training.models import load_model
 from ..training.task import Task
 from .chain import categories_of, chain_of, probes_of
-from .curves import curves, dials
+from .curves import curves_of, dials_of
 from .groups import Group, Replica, best_of, grouped, keys, leading, readable
 from .origin import settings_of
 from .png import data_uri
-from .summary import facts, stopped, summary
+from .summary import facts_of, stopped_of, summary_of
 
 _SHOWN = 6  # groups with pictures of their own; all are in the table and in the curves
 _EXHIBITED = 2  # groups whose best model is shown at work
@@ -53,11 +53,11 @@ def write_report(
         "made": f"{datetime.now():%Y-%m-%d %H:%M}",
         "groups": keys(groups),
         "hidden": len(with_nodes) - len(shown),
-        "facts": facts(groups),
-        "summary": summary(groups, task),
-        "stopped": stopped(replicas),
-        "curves": [curves(some, task) for some in readable(groups)],
-        "dials": [dials(some) for some in readable(with_nodes)],
+        "facts": facts_of(groups),
+        "summary": summary_of(groups, task),
+        "stopped": stopped_of(replicas),
+        "curves": [curves_of(some, task) for some in readable(groups)],
+        "dials": [dials_of(some) for some in readable(with_nodes)],
         "chains": [chain for group in shown if (chain := chain_of(group))],
         "categories": [picture for group in shown for picture in categories_of(group, task)],
         "exhibits": [

@@ -11,7 +11,7 @@ from ..training.task import Task
 from .groups import Group, Replica, metric_of
 
 
-def facts(groups: Sequence[Group]) -> list[str]:
+def facts_of(groups: Sequence[Group]) -> list[str]:
     """A line of numbers under the title."""
     records = [replica.record for group in groups for replica in group.replicas]
     populations = {record["population"]["name"]: record for record in records}.values()
@@ -31,7 +31,7 @@ def _count(number: int, word: str) -> str:
     return f"{number} {word}" + ("" if number == 1 else "s")
 
 
-def summary(groups: Sequence[Group], task: Task) -> dict[str, Any]:
+def summary_of(groups: Sequence[Group], task: Task) -> dict[str, Any]:
     """Test metrics of every group: mean, spread; and the best and worst of the monitored one."""
     monitored = f"{metric_of(groups, task)}/argmax"
     measured = [
@@ -87,7 +87,7 @@ def _digits(value: float) -> str:
     return f"{value:.3f}" if abs(value) < 1000 else f"{value:.4g}"
 
 
-def stopped(replicas: Sequence[Replica]) -> list[str]:
+def stopped_of(replicas: Sequence[Replica]) -> list[str]:
     return [
         f"{replica.group}, seed {replica.record['settings']['seed']}: its loss or gradient was not "
         f"finite at step {replica.record['stopped_at']:,}; it stopped there."

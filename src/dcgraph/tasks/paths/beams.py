@@ -32,9 +32,9 @@ class Beam:
     everyone: Float[Tensor, "queries entities"]
     followed: Int64[Tensor, "queries beam"]
 
-    def weights(self) -> Float[Tensor, "queries beam"]:
-        """Log-probabilities of those that are followed, given that they are."""
-        return self.everyone.gather(1, self.followed).log_softmax(1)
+    def of_followed(self) -> Float[Tensor, "queries beam"]:
+        """The log-probabilities of those that are followed."""
+        return self.everyone.gather(1, self.followed)
 
 
 def follow(
@@ -58,7 +58,7 @@ def follow(
         everyone = reduce(torch.logaddexp, parts)
         now = Beam(everyone, everyone.topk(min(beam, everyone.shape[1]), 1).indices)
         yield now
-        at, weight = now.followed.to(source.dtype), now.weights()
+        at, weight = now.followed.to(source.dtype), now.of_followed().log_softmax(1)
 
 
 def by_beam(score: Score, beam: int) -> Score:

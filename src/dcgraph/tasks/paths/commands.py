@@ -48,7 +48,8 @@ def evaluate(
         beam: entities to follow at once; else the model's own way, for ours the argmax.
         data_dir: folder of the data; else $DCGRAPH_DATA, the cache, a download.
     """
-    _check_beam(beam)
+    if beam is not None and beam < 1:
+        raise DataError(f"beam={beam}, but at least 1 entity is followed.")
     on = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     network, settings, _ = _trained(model, data_dir)
     queries = load(settings.graph, data_dir)
@@ -76,11 +77,6 @@ def evaluate(
         },
         indent=1,
     )
-
-
-def _check_beam(beam: int | None) -> None:
-    if beam is not None and beam < 1:
-        raise DataError(f"beam={beam}, but at least 1 entity is followed.")
 
 
 def _rounded(averages: dict[str, float]) -> dict[str, float]:
@@ -115,12 +111,11 @@ def predict(
     """
     if top < 1:
         raise DataError(f"top={top}, but at least 1 answer is shown.")
-    _check_beam(beam)
     network, settings, task = _trained(model, data_dir)
     graph = task.graph(settings.graph)
     try:
         return walk(network, graph, parse(graph, entity, path), top, beam).text()
-    except ValueError as error:  # a path that this model cannot read
+    except ValueError as error:  # a path that this model cannot read, a beam of none
         raise DataError(str(error)) from None
 
 

@@ -264,7 +264,7 @@ def _drawn() -> list[PathSettings]:
     weights = ("l2_entities", "l2_relations")
     sweeps = [Sweep(name, low=0.0, high=0.8) for name in dropouts]
     sweeps += [Sweep(name, low=1e-20, high=1e-5, logarithmic=True) for name in weights]
-    base = replace(quick(PAPER, 30), length=1, choose_on="next")
+    base = replace(quick(PAPER, 30), length=1, choose_on="next")  # whatever BEST becomes
     return [
         replace(
             one,

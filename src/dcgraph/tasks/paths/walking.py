@@ -126,8 +126,8 @@ def _followed(
     *on_the_way, last = follow(model, query.source, query.path, beam)
     chosen = []
     for step in on_the_way:
-        probabilities = step.everyone.gather(1, step.followed).exp()
-        chosen.append(list(zip(step.followed[0].tolist(), probabilities[0].tolist(), strict=True)))
+        probabilities = step.of_followed()[0].exp().tolist()
+        chosen.append(list(zip(step.followed[0].tolist(), probabilities, strict=True)))
     return chosen, last.everyone[0]
 
 
