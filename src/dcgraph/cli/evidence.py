@@ -55,6 +55,7 @@ def reproduce(
       paths-noise          law and scale of the noise of the hops
       paths-search         the paper's search for dropout and L2
       fb15k-237            path queries on FB15k-237, by length
+      fb15k-237-beam       the same runs, with several entities followed at once
 
     Args:
         names: the table, or several.

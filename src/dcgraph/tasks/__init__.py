@@ -32,6 +32,7 @@ TABLES = {
     "paths-noise": "dcgraph.tasks.paths.tables:NOISE",
     "paths-search": "dcgraph.tasks.paths.tables:SEARCH",
     "fb15k-237": "dcgraph.tasks.paths.tables:FB15K_237",
+    "fb15k-237-beam": "dcgraph.tasks.paths.tables:FB15K_237_BY_BEAM",
 }
 """Where each table is."""
 
