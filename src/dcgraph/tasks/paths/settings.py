@@ -144,7 +144,10 @@ PAPER_FB15K_237 = replace(
 )  # the paper does not say which dropout it used here
 BEST = replace(quick(PAPER, 15), backwards="paths", batch=256)  # two rows of a step for each path
 FB13 = quick(PAPER_FB13, 12)
-FB15K_237 = quick(PAPER_FB15K_237, 20)
+FB15K_237 = replace(
+    quick(PAPER_FB15K_237, 40), estimator="straight_through_gumbel_softmax",
+    object_dropout=0.3, relation_dropout=0.1,
+)  # fmt: skip
 SMALL = PathSettings(
     graph="umls", length=3, protocol="all", choose_by="MRR", choose_on="trained",
     epochs=40, batch=128, moves=3, evaluations=1, evaluate_every=4, lr=3e-3, decay=0.5, tau=4.0,
