@@ -17,9 +17,9 @@ from dcgraph.figures import annealing, category, gradients, lengths
 from dcgraph.figures.runs import records_of
 from dcgraph.tasks.addition.tables import ANNEALING, annealing_row
 from dcgraph.tasks.listops.tables import ABLATION
-from dcgraph.tasks.paths.tables import SMALL, SMALL_BY_BEAM
+from dcgraph.tasks.paths.tables import FB15K_237, FB15K_237_BY_BEAM, SMALL, SMALL_BY_BEAM
 from dcgraph.training.records import write_record
-from dcgraph.training.tables import as_json, jobs
+from dcgraph.training.tables import Table, as_json, jobs
 
 RESULTS = Path(__file__).parents[1] / "results"
 NAMES = [name for name, recipe in figures.FIGURES.items() if recipe.from_records]
@@ -125,22 +125,33 @@ def test_the_gradients_are_as_the_picture_is_explained() -> None:
     assert behind == {k for k, edge in enumerate(edges) if edge < 0.25} == {0, 3, 7}
 
 
-def test_lengths_are_those_of_the_table() -> None:
-    numbers = lengths.compute(RESULTS)
+@pytest.mark.parametrize(
+    ("graph", "tables", "groups"),
+    [
+        ("UMLS", (SMALL, SMALL_BY_BEAM), lengths._ON_UMLS),
+        ("FB15k-237", (FB15K_237, FB15K_237_BY_BEAM), lengths._ON_FB15K_237),
+    ],
+)
+def test_lengths_are_those_of_the_tables(
+    graph: str, tables: tuple[Table, Table], groups: dict[str, tuple[str, str]]
+) -> None:
     cells = {
-        (c["row"], metric, c["column"]): c["mean"]
-        for metric, table in (("MRR", SMALL), ("MRR, beam", SMALL_BY_BEAM))
-        for c in as_json(table, RESULTS)
+        (cell["row"], metric, cell["column"]): cell["mean"]
+        for metric, table in zip(("MRR", "MRR, beam"), tables, strict=True)
+        for cell in as_json(table, RESULTS)
     }
-    assert [group["name"] for group in numbers["UMLS"]] == list(lengths._MODELS)
-    for group in numbers["UMLS"]:
-        what = lengths._MODELS[group["name"]]
+    found = lengths.compute(RESULTS)[graph]
+    assert [group["name"] for group in found] == list(groups)
+    for group in found:
         for place, values in enumerate(zip(*group["runs"], strict=True), 1):
             mean = 100 * statistics.fmean(values)
-            assert cells[*what, f"{place}"] == pytest.approx(mean, abs=0.01)
-    on_wn11 = {group["trained"]: group["runs"] for group in numbers["WN11"]}
-    assert {1, 2, 5} <= set(on_wn11) and len(on_wn11[5]) == 3
-    for run in on_wn11[5]:  # longer paths in training help with all lengths
+            assert cells[*groups[group["name"]], f"{place}"] == pytest.approx(mean, abs=0.01)
+
+
+def test_longer_paths_in_training_help_with_all_lengths() -> None:
+    on_wn11 = {group["trained"]: group["runs"] for group in lengths.compute(RESULTS)["WN11"]}
+    assert set(on_wn11) == {1, 2, 3, 4, 5} and len(on_wn11[5]) == 3
+    for run in on_wn11[5]:
         assert all(mine > short for mine, short in zip(run, on_wn11[1][0], strict=True))
 
 

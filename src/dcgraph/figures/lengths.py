@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from contextlib import suppress
-from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
 
-from ..tasks.paths.tables import EXTRAPOLATION
+from ..tasks.paths.tables import EXTRAPOLATION, FB15K_237
 from ..tasks.paths.tables import SMALL as SMALL_TABLE
-from ..training.records import Record, RecordError
+from ..training.records import Record
 from ..training.tables import Table
 from .runs import records_of
 from .style import page, shades
 
-_MODELS = {  # by row and metric
+_ON_UMLS = {  # by row and metric
     "ours, by a beam": ("Ours", "MRR, beam"),
     "ours": ("Ours", "MRR"),
     "without both methods": ("without both", "MRR"),
@@ -26,22 +24,32 @@ _MODELS = {  # by row and metric
     "ComplEx-C": ("ComplEx-C", "MRR"),
     "ComplEx, triples alone": ("ComplEx, triples alone", "MRR"),
 }
-_TRAINED = {f"up to {length}": f"Ours, paths up to {length}" for length in range(1, 6)}
+_ON_FB15K_237 = {name: what for name, what in _ON_UMLS.items() if name != "without both methods"}
+_ON_WN11 = {
+    f"up to {length}": (f"Ours, soft choices, paths up to {length}", "H@10")
+    for length in range(1, 6)
+}
 _MARKERS = "os^PDv"
 
 
 def compute(results: Path) -> dict[str, Any]:
     """Of every run a metric by the length of test paths, ready for JSON.
 
-    Models are compared on UMLS. On WN11 it is ours, by the longest paths it was trained on; rows of
-    that table which have not been run are left out.
+    Models are compared on UMLS and FB15k-237. On WN11 it is ours, by the longest paths it was
+    trained on.
     """
-    models = [_group(SMALL_TABLE, name, *what, results) for name, what in _MODELS.items()]
-    trained = []
-    for name, row in _TRAINED.items():
-        with suppress(RecordError):
-            trained.append(_group(EXTRAPOLATION, name, row, "H@10", results))
-    return {"figure": "lengths", "UMLS": models, "WN11": trained}
+    tables = {
+        "UMLS": (SMALL_TABLE, _ON_UMLS),
+        "FB15k-237": (FB15K_237, _ON_FB15K_237),
+        "WN11": (EXTRAPOLATION, _ON_WN11),
+    }
+    graphs = {
+        graph: [_group(table, name, *what, results) for name, what in groups.items()]
+        for graph, (table, groups) in tables.items()
+    }
+    ours = next(row for row in FB15K_237.rows if row.name == "Ours")
+    paper = [mean / 100 for mean, _ in ours.paper.values()]
+    return {"figure": "lengths", **graphs, "the paper on FB15k-237": paper}
 
 
 def _group(table: Table, name: str, row: str, metric: str, results: Path) -> dict[str, Any]:
@@ -64,34 +72,38 @@ def _by_length(record: Record, metric: str) -> list[float]:
 
 
 def draw(numbers: dict[str, Any], path: Path) -> None:
-    """Models on UMLS, and ours on WN11 by what it was trained on."""
-    with page(path, width=7.2, height=3.6) as figure:
-        models, trained = figure.subplots(1, 2)
-        _draw_groups(models, numbers["UMLS"])
-        longest = numbers["UMLS"][0]["trained"]
-        models.axvspan(0.5, longest + 0.5, color="grey", alpha=0.12, linewidth=0)
-        models.text(
-            (longest + 1) / 2, 0.02, "in training", ha="center", color="dimgrey",
-            transform=models.get_xaxis_transform(),
-        )  # fmt: skip
-        models.set_title(f"(a) UMLS, trained on paths of up to {longest} relations")
-        models.set_ylabel("MRR")
-        models.legend(loc="upper right", bbox_to_anchor=(1.0, 0.58), fontsize="x-small")
-        _draw_groups(trained, numbers["WN11"])
-        trained.set_title("(b) ours on WN11")
+    """Models on UMLS and FB15k-237, and ours on WN11 by what it was trained on."""
+    with page(path, width=7.2, height=3.9) as figure:
+        small, large, trained = figure.subplots(1, 3)
+        for axes, graph, letter in ((small, "UMLS", "a"), (large, "FB15k-237", "b")):
+            _draw_groups(axes, numbers[graph], list(_ON_UMLS))
+            longest = numbers[graph][0]["trained"]
+            axes.axvspan(0.5, longest + 0.5, color="grey", alpha=0.12, linewidth=0)
+            axes.text(
+                (longest + 1) / 2, 0.95, "in training", ha="center", color="dimgrey",
+                fontsize="small", transform=axes.get_xaxis_transform(),
+            )  # fmt: skip
+            axes.set_title(f"({letter}) {graph}")
+            axes.set_ylabel("MRR")
+        paper = numbers["the paper on FB15k-237"]
+        lengths = range(1, len(paper) + 1)
+        (dashes,) = large.plot(lengths, paper, "--", color="dimgrey", label="ours, in the paper")
+        lines = [*small.get_legend_handles_labels()[0], dashes]
+        figure.legend(handles=lines, title="(a), (b)", loc="outside lower center", ncols=4)
+        _draw_groups(trained, numbers["WN11"], list(_ON_WN11))
+        trained.set_title("(c) WN11, ours")
         trained.set_ylabel("H@10")
-        if numbers["WN11"]:
-            trained.legend(title="trained on paths of", loc="lower right")
-        for axes in (models, trained):
+        trained.legend(title="trained on paths of", loc="lower right")
+        for axes in (small, large, trained):
             axes.set_ylim(0, 1)
             axes.set_xlabel("relations in a test path")
 
 
-def _draw_groups(axes: Axes, groups: Sequence[dict[str, Any]]) -> None:
-    """A dot for each run, a line through their means."""
-    for group, colour, marker in zip(
-        groups, reversed(shades(len(groups))), cycle(_MARKERS), strict=False
-    ):
+def _draw_groups(axes: Axes, groups: Sequence[dict[str, Any]], names: list[str]) -> None:
+    """A dot for each run, a line through their means; a name has one colour in all pictures."""
+    looks = dict(zip(names, zip(reversed(shades(len(names))), _MARKERS, strict=False), strict=True))
+    for group in groups:
+        colour, marker = looks[group["name"]]
         means = [statistics.fmean(values) for values in zip(*group["runs"], strict=True)]
         lengths = range(1, len(means) + 1)
         for run in group["runs"]:
