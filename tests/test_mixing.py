@@ -406,18 +406,32 @@ def test_vmap_shares_noise_as_told(way: Way, dropout: float, different: bool) ->
     assert torch.allclose(v[0], v[1]) != different
 
 
-def test_replicas_keep_their_weights_too(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("hard", [False, True])
+def test_replicas_keep_their_weights_too(hard: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Inside of vmap no tensor says that it requires a gradient."""
-    kept = Mock(wraps=blockwise._backward_of_weights)
-    monkeypatch.setattr(blockwise, "_backward_of_weights", kept)
+    name = "_backward_of_choice" if hard else "_backward_of_weights"
+    kept = Mock(wraps=getattr(blockwise, name))
+    monkeypatch.setattr(blockwise, name, kept)
     query, codebook = inputs(3)
     gradients = []
     for way in WAYS:
-        run = partial(dc.mix, beta=0.0, way=way)
+        run = partial(dc.mix, beta=0.0, hard=hard, way=way)
         v = vmap(run)(query, codebook)
         gradients.append(torch.autograd.grad(v.square().sum(), (query, codebook)))
     kept.assert_called_once()
     torch.testing.assert_close(*gradients)
+
+
+@pytest.mark.parametrize(("hard", "products"), [(False, 5), (True, 4)])
+def test_no_mixture_is_made_of_what_is_chosen(
+    hard: bool, products: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    multiply = Mock(wraps=blockwise._multiply)
+    monkeypatch.setattr(blockwise, "_multiply", multiply)
+    query, codebook = inputs()
+    v = dc.mix(query, codebook, hard=hard, way="blockwise")
+    torch.autograd.grad(v.square().sum(), (query, codebook))
+    assert multiply.call_count == products
 
 
 @several_blocks

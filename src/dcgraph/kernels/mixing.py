@@ -21,6 +21,7 @@ from .mixing_backward import (  # noqa: F401
     beside,
     differentiate,
     differentiate_kept,
+    inner_kept,
     offsets,
 )
 from .perturbing import (
@@ -178,7 +179,8 @@ def absorb(
     chooses: bool,
 ) -> None:
     """Bring block ``number`` into the state: its scores S, and weights exp(a - base) from them."""
-    groups, rows, _, dim = p.shape
+    groups, rows = p.shape[:2]
+    dim = state.mixture.shape[-1]
     if not groups * rows:
         return
     _absorb[(groups * rows,)](
@@ -188,7 +190,8 @@ def absorb(
         *(state.top, state.base, state.total, state.index, state.mixture),
         *(rows, part.first, part.new, part.last, dim, state.base.shape[-1], number),
         noisy=p.noisy, given=p.noise is not None, masked=p.mask is not None, mixes=mixes,
-        chooses=chooses, fresh=number == 0, tile=_TILE, width=triton.next_power_of_2(dim),
+        chooses=chooses, fresh=number == 0, tile=_TILE,
+        width=triton.next_power_of_2(max(1, dim)),
         num_warps=_WARPS,
     )  # fmt: skip
 

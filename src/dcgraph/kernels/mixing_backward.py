@@ -116,24 +116,52 @@ def _factor(bases, bases_stride, lse, at):
 
 
 @triton.jit
+def _load_kept(
+    products, products_group, products_row, weights, weights_group, weights_row,
+    group, row, width, unit: tl.constexpr, tile: tl.constexpr,
+):  # fmt: skip
+    """Where products of a row stand, whether they are any, and they and the weights themselves.
+
+    Strides and the width are counted in units, so that a unit is loaded and stored as one.
+    """
+    column = tl.program_id(1) * tile + tl.arange(0, tile)
+    inside = column // unit < width
+    products += (group * products_group + row * products_row) * unit + column
+    weights += (group * weights_group + row * weights_row) * unit + column
+    w = tl.load(weights, inside, 0.0).to(tl.float32)
+    return products, inside, tl.load(products, inside, 0.0).to(tl.float32), w
+
+
+@triton.jit
+def _inner_kept(
+    products, products_group, products_row, weights, weights_group, weights_row,
+    bases, bases_stride, lse, sums, rows, width, unit: tl.constexpr, tile: tl.constexpr,
+):  # fmt: skip
+    at = tl.program_id(0).to(tl.int64)
+    _, _, product, w = _load_kept(
+        products, products_group, products_row, weights, weights_group, weights_row,
+        at // rows, at % rows, width, unit, tile,
+    )  # fmt: skip
+    total = tl.sum(w * product, 0) * _factor(bases, bases_stride, lse, at)
+    tl.store(sums + at * tl.num_programs(1) + tl.program_id(1), total)
+
+
+@triton.jit
 def _differentiate_kept(
     delta, delta_group, delta_row, weights, weights_group, weights_row, bases, bases_stride,
     tau, tau_group, tau_row, lse, offset, sums, rows, width,
     unit: tl.constexpr, tile: tl.constexpr,
 ):  # fmt: skip
-    """Strides and the width are counted in units, so that a unit is loaded and stored as one."""
     at = tl.program_id(0).to(tl.int64)
     group, row = at // rows, at % rows
-    delta += (group * delta_group + row * delta_row) * unit
-    weights += (group * weights_group + row * weights_row) * unit
+    delta, inside, product, w = _load_kept(
+        delta, delta_group, delta_row, weights, weights_group, weights_row,
+        group, row, width, unit, tile,
+    )  # fmt: skip
     factor = _factor(bases, bases_stride, lse, at)
     factor /= dial_of(tau, tau_group, tau_row, group, row)
-    column = tl.program_id(1) * tile + tl.arange(0, tile)
-    inside = column // unit < width
-    w = tl.load(weights + column, inside, 0.0).to(tl.float32)
-    slope = tl.load(delta + column, inside, 0.0).to(tl.float32) + tl.load(offset + at)
-    result = (w * slope * factor).to(delta.dtype.element_ty)
-    tl.store(delta + column, result, inside)
+    result = (w * (product + tl.load(offset + at)) * factor).to(delta.dtype.element_ty)
+    tl.store(delta, result, inside)
     total = tl.sum(tl.where(inside, result.to(tl.float32), 0.0), 0)
     tl.store(sums + at * tl.num_programs(1) + tl.program_id(1), total)
 
@@ -217,6 +245,28 @@ def differentiate(
     )  # fmt: skip
 
 
+def _in_units(products: Tensor, weights: Tensor) -> tuple[tuple[Any, ...], int, int]:
+    """Both with their strides, then the width, all of it in units; and the unit."""
+    lengths = (*products.stride()[:2], *weights.stride()[:2], weights.shape[-1])
+    unit = math.gcd(_VECTOR, *lengths)
+    products_group, products_row, weights_group, weights_row, width = (n // unit for n in lengths)
+    both = (products, products_group, products_row, weights, weights_group, weights_row)
+    return both, width, unit
+
+
+def inner_kept(p: Any, products: Tensor, weights: Tensor, base: Tensor, lse: Tensor) -> Tensor:
+    """The sum of z <v, C> of every row, in parts, with the weights w = 2^(x - base) of before."""
+    groups, rows = p.shape[:2]
+    both, width, unit = _in_units(products, weights)
+    tiles = triton.cdiv(weights.shape[-1], TILE)
+    sums = p.tau.new_empty(groups, rows, tiles)
+    _inner_kept[groups * rows, tiles](
+        *(*both, base, base.stride(1), lse.contiguous(), sums, rows, width),
+        unit=unit, tile=TILE, num_warps=WARPS,
+    )  # fmt: skip
+    return sums
+
+
 def differentiate_kept(
     p: Any, delta: Tensor, weights: Tensor, base: Tensor, lse: Tensor, offset: Tensor
 ) -> Tensor:
@@ -225,14 +275,11 @@ def differentiate_kept(
     Returns the sum of delta of every row, in parts.
     """
     groups, rows = p.shape[:2]
-    lengths = (*delta.stride()[:2], *weights.stride()[:2], weights.shape[-1])
-    unit = math.gcd(_VECTOR, *lengths)
-    delta_group, delta_row, weights_group, weights_row, width = (n // unit for n in lengths)
+    both, width, unit = _in_units(delta, weights)
     tiles = triton.cdiv(weights.shape[-1], TILE)
     sums = p.tau.new_empty(groups, rows, tiles)
     _differentiate_kept[groups * rows, tiles](
-        *(delta, delta_group, delta_row, weights, weights_group, weights_row),
-        *(base, base.stride(1), *dial_and_strides(p.tau)),
+        *(*both, base, base.stride(1), *dial_and_strides(p.tau)),
         *(lse.contiguous(), offset, sums, rows, width),
         unit=unit, tile=TILE, num_warps=WARPS,
     )  # fmt: skip

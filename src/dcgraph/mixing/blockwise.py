@@ -14,7 +14,9 @@ gradient v of the mixture m, and l of the log-sum-exp,
 The queries and v stand side by side, and so do delta and z: a block needs three matrix products.
 Where all weights of the forward pass together are few, they are kept, with room for delta beside
 them, and of the first product a block needs <v, C> alone. With w in the place of z, v has to bear
-the factor between the two. Where there is no mixture, kernels keep the products themselves.
+the factor between the two. Where a row was chosen, not mixed, the backward pass asks for m only in
+<v, m>, which the weights kept and <v, C> give: m is not made at all. Where nothing is mixed,
+kernels keep the products themselves.
 
 What happens to a block between the products is ``steps``: in torch, or one kernel.
 """
@@ -121,6 +123,12 @@ def keeps(p: Problem, mixes: bool, learns: bool) -> bool:
     return learns and few and (mixes or not steps(p).IN_PLACE)
 
 
+def sums_up(p: Problem, mixes: bool, chooses: bool, learns: bool) -> bool:
+    """Whether the mixture is needed: not for a row that is chosen, if the weights are kept."""
+    hard = chooses or p.index is not None
+    return mixes and not (hard and keeps(p, mixes, learns))
+
+
 def kept_dtype(p: Problem, mixes: bool) -> torch.dtype:
     return product_dtype(p) if mixes else p.island
 
@@ -147,12 +155,13 @@ def steps(p: Problem, learns_dials: bool = False) -> Any:
 def forward(
     p: Problem, *, mixes: bool, chooses: bool, learns: bool = False
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Kept]:
-    """The mixture (if wanted), log-sum-exp, argmax (if wanted) and maximum of a, for every row.
+    """The mixture (if needed), log-sum-exp, argmax (if wanted) and maximum of a, for every row.
 
     If it ``learns`` from them, also weights for the backward pass, as long as they are few.
     """
     groups, rows, n, dim = p.shape
     island, run = p.island, steps(p)
+    adds = sums_up(p, mixes, chooses, learns)
     new = p.query.new_empty
     query = p.query.to(product_dtype(p)).contiguous()
     keep = keeps(p, mixes, learns)
@@ -164,7 +173,7 @@ def forward(
         new(groups, rows, len(parts), dtype=island),
         new(groups, rows, dtype=island),
         new(groups, rows, dtype=torch.int64),
-        new(groups, rows, dim if mixes else 0, dtype=island),
+        new(groups, rows, dim if adds else 0, dtype=island),
     )
     in_place = (run.IN_PLACE and query.dtype == island) or not mixes
     bases = state.base if keep else new(shape_of_bases, dtype=island)
@@ -177,7 +186,7 @@ def forward(
         scores = own if keep and in_place else buffer[..., : part.width]
         _multiply(query, codes.mT, scores)
         run.absorb(p, part, scores, own, state, number, mixes, chooses)
-        if mixes:
+        if adds:
             _sum_up(own, codes, state.mixture, adds=number > 0)
     mixture, lse, top = run.finish(state)
     return mixture, lse, state.index, top, kept
@@ -199,13 +208,18 @@ def backward(
     """
     groups, rows, n, dim = p.shape
     island, dtype, run = p.island, product_dtype(p), steps(p, learns_dials)
-    offset = run.offsets(p, of_mixture, mixture, of_lse)
     d_tau, d_beta = (p.tau.new_zeros((groups, rows) if learns_dials else 0) for _ in range(2))
     has_some = kept.entries.numel() > 0 and not learns_dials
-    has_scores = has_some and mixture.shape[-1] == 0
+    has_scores = has_some and kept.entries.shape[1] == rows
     if has_some and not has_scores and of_mixture is not None and of_lse is None:
-        gradients = _backward_of_weights(p, mixture, lse, of_mixture, offset, kept, run)
+        if p.index is None:
+            gradients = _backward_of_weights(p, mixture, lse, of_mixture, kept, run)
+        else:
+            gradients = _backward_of_choice(p, lse, of_mixture, kept, run)
         return *gradients, d_tau, d_beta
+    if of_mixture is not None and not mixture.shape[-1]:
+        mixture = forward(p, mixes=True, chooses=False)[0]
+    offset = run.offsets(p, of_mixture, mixture, of_lse)
     # Side by side: queries over v here, and in a block S over <v, C>, then delta over z.
     both = p.query if of_mixture is None else torch.cat([p.query, of_mixture], 1)
     both = both.to(dtype).contiguous()
@@ -238,7 +252,6 @@ def _backward_of_weights(
     mixture: Tensor,
     lse: Tensor,
     of_mixture: Tensor,
-    offset: Tensor,
     kept: Kept,
     run: Any,
 ) -> tuple[Tensor, Tensor]:
@@ -252,6 +265,7 @@ def _backward_of_weights(
     groups, rows, n, dim = p.shape
     dtype = product_dtype(p)
     query, v = (value.to(dtype).contiguous() for value in (p.query, of_mixture))
+    offset = run.offsets(p, of_mixture, mixture, None)
     parts = blocks(n, groups * rows, p.query.device, True)
     d_query = v.new_empty(groups, rows, dim, dtype=p.island)
     d_codebook = torch.empty_like(p.codebook, memory_format=torch.contiguous_format)
@@ -264,11 +278,40 @@ def _backward_of_weights(
         of_parts.append(run.differentiate_kept(p, delta, entries[:, rows:], base, lse, offset))
         _sum_up(delta, codes, d_query, adds=number > 0)
     sums = of_parts[0] if len(parts) == 1 else torch.cat(of_parts, -1)
-    of_weights = v if p.index is None else torch.zeros_like(v)  # a row that was chosen has all of v
     for number, part in enumerate(parts):
-        beside = run.beside(query, of_weights, sums, kept.bases[..., number], lse)
+        beside = run.beside(query, v, sums, kept.bases[..., number], lse)
         _multiply_into(d_codebook, p, part, kept.of(parts, number), beside, run)
     return run.balanced(d_query, sums, mixture, p.query.dtype), d_codebook
+
+
+def _backward_of_choice(
+    p: Problem, lse: Tensor, of_row: Tensor, kept: Kept, run: Any
+) -> tuple[Tensor, Tensor]:
+    r"""The same for rows that were chosen, not mixed: no weight has a share of v.
+
+    <v, m> is the sum of :math:`z_j \langle v, C_j \rangle` over the products as they are rounded,
+    so that the deltas add up to 0.
+    """
+    groups, rows, n, dim = p.shape
+    dtype = product_dtype(p)
+    query, v = (value.to(dtype).contiguous() for value in (p.query, of_row))
+    parts = blocks(n, groups * rows, p.query.device, True)
+    of_parts = []
+    for number, part in enumerate(parts):
+        entries = kept.of(parts, number)
+        products, weights = entries[:, :rows], entries[:, rows:]
+        _multiply(v, _codes(p, part, run).mT, products)
+        of_parts.append(run.inner_kept(p, products, weights, kept.bases[..., number], lse))
+    offset = -torch.cat(of_parts, -1).sum(-1)
+    d_query = v.new_empty(groups, rows, dim, dtype=p.island)
+    d_codebook = torch.empty_like(p.codebook, memory_format=torch.contiguous_format)
+    for number, part in enumerate(parts):
+        entries = kept.of(parts, number)
+        delta, weights = entries[:, :rows], entries[:, rows:]
+        run.differentiate_kept(p, delta, weights, kept.bases[..., number], lse, offset)
+        _sum_up(delta, _codes(p, part, run), d_query, adds=number > 0)
+        _multiply_into(d_codebook, p, part, delta, query, run)
+    return d_query.to(p.query.dtype), d_codebook
 
 
 def _multiply_into(

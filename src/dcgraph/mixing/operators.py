@@ -151,6 +151,8 @@ def _(query: Tensor, *others: Any) -> tuple[Tensor, ...]:
     way, mixes, chooses, learns = others[10:]
     value = query.new_empty(*query.shape[:2], query.shape[2] if mixes else 0)
     of_rows = query.new_empty(query.shape[:2], dtype=p.island)
+    made = way == "streaming" or blockwise.sums_up(p, mixes, chooses, learns)
+    mixture = of_rows.new_empty(*query.shape[:2], query.shape[2] if made else 0)
     shapes: Any = (0, 0) if way == "streaming" else blockwise.kept_shapes(p, mixes, learns)
     dtype = query.dtype if way == "streaming" else blockwise.kept_dtype(p, mixes)
     return (
@@ -158,9 +160,7 @@ def _(query: Tensor, *others: Any) -> tuple[Tensor, ...]:
         torch.empty_like(of_rows),
         torch.empty_like(of_rows, dtype=torch.int64),
         torch.empty_like(of_rows),
-        torch.empty_like(value, dtype=p.island)
-        if _is_apart(p, mixes, chooses)
-        else query.new_empty(0, dtype=p.island),
+        mixture if _is_apart(p, mixes, chooses) else mixture.new_empty(0),
         query.new_empty(shapes[0], dtype=dtype),
         query.new_empty(shapes[1], dtype=p.island),
     )

@@ -126,6 +126,12 @@ def differentiate(
     return d_tau, d_beta
 
 
+def inner_kept(p: Problem, products: Tensor, weights: Tensor, base: Tensor, lse: Tensor) -> Tensor:
+    """The sum of z <v, C> of every row, in parts, with the weights w = exp(a - base) of before."""
+    z = weights * _factor(base, lse)
+    return (products * z).sum(-1, keepdim=True, dtype=p.island)
+
+
 def differentiate_kept(
     p: Problem, delta: Tensor, weights: Tensor, base: Tensor, lse: Tensor, offset: Tensor
 ) -> Tensor:
