@@ -118,9 +118,9 @@ def _backward(
     if target is not None:
         lse = lse + _at_target(p, target)
     if way == "streaming" and not learns_dials:
-        from ..kernels import streaming
+        from ..kernels import streaming_backward
 
-        d_query, d_codebook = streaming.backward(p, value, lse, of_value, of_lse)
+        d_query, d_codebook = streaming_backward.backward(p, value, lse, of_value, of_lse)
         d_tau, d_beta = lse.new_empty(0), lse.new_empty(0)
     else:
         kept = blockwise.Kept(entries.data, bases)  # autograd need not know of the room in it
