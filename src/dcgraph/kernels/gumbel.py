@@ -20,7 +20,8 @@ else:
         return libdevice.fast_log2f(x)
 
 
-_LN_2 = tl.constexpr(0.6931471805599453)
+LOG2_E = tl.constexpr(1.4426950408889634)
+LN_2 = tl.constexpr(0.6931471805599453)
 
 
 @triton.jit
@@ -35,7 +36,7 @@ def log2_exponential(own, other):
     u = below * 1.1920928955078125e-07 + (first - 1.00000011920928955)
     series = u * (1.0 + u * (0.5 + u * (0.33333333 + u * 0.25)))
     # 1 - u has lost the digits of a small u, and the factor keeps it above 0.
-    logarithm = _log2(1.0 - u * 0.99999988079071045) * -_LN_2
+    logarithm = _log2(1.0 - u * 0.99999988079071045) * -LN_2
     return _log2(tl.where(u < 0.03125, series, logarithm))
 
 
@@ -54,4 +55,4 @@ def log2_exponentials(a, b, c, d):
 @triton.jit
 def gumbel_of_bits(own, other):
     """Gumbel(0, 1) noise from two words of random bits, of which the second may be used again."""
-    return log2_exponential(own, other) * -_LN_2
+    return log2_exponential(own, other) * -LN_2

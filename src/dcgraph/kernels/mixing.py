@@ -16,6 +16,7 @@ import triton.language as tl
 from torch import Tensor
 
 from .dropout import drop, logits_at  # noqa: F401  # steps, too
+from .gumbel import LN_2
 from .mixing_backward import (  # noqa: F401
     balanced,
     beside,
@@ -26,7 +27,6 @@ from .mixing_backward import (  # noqa: F401
 )
 from .perturbing import (
     GROUP,
-    LN_2,
     QUARTER,
     WARPS,
     as_bytes,

@@ -8,10 +8,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from .gumbel import LN_2, LOG2_E
 from .perturbing import (
     GROUP,
-    LN_2,
-    LOG2_E,
     QUARTER,
     TILE,
     WARPS,

@@ -12,13 +12,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .gumbel import log2_exponentials
+from .gumbel import LN_2, LOG2_E, log2_exponentials
 
 TILE, WARPS = 2048, 4
 QUARTER = tl.constexpr(32)
 GROUP = tl.constexpr(128)
-LOG2_E = tl.constexpr(1.4426950408889634)
-LN_2 = tl.constexpr(0.6931471805599453)
 _ROUNDS = tl.constexpr(7)
 
 

@@ -16,15 +16,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .gumbel import log2_exponentials
+from .gumbel import LN_2, LOG2_E, log2_exponentials
 from .operators import differentiable
 
 _FORWARD_TILE, _FORWARD_WARPS = 4096, 8
 _BACKWARD_TILE, _BACKWARD_WARPS = 8192, 16
 _HELD_TILES = tl.constexpr(5)  # 5 x 8192 floats over 512 threads: 80 of 128 registers
 
-_LOG2_E = tl.constexpr(1.4426950408889634)
-_LN_2 = tl.constexpr(0.6931471805599453)
 _LOWEST = tl.constexpr(-1e30)  # instead of -inf, whose difference with itself is NaN
 
 
@@ -99,8 +97,8 @@ def _forward(
     row = tl.program_id(0)
     quarter: tl.constexpr = tile // 4
     whole: tl.constexpr = k // tile * tile
-    scale = 1.0 / tl.load(tau + row * tau_stride) * _LOG2_E
-    noise_scale = tl.load(beta + row * beta_stride) * scale * -_LN_2
+    scale = 1.0 / tl.load(tau + row * tau_stride) * LOG2_E
+    noise_scale = tl.load(beta + row * beta_stride) * scale * -LN_2
     key = tl.load(seed)
     stream = tl.load(streams + row)
     theta += row.to(tl.int64) * k
@@ -166,10 +164,10 @@ def _draw(noise, seed, k: tl.constexpr, tile: tl.constexpr):
     for start in range(0, k, tile):
         columns = start + tl.arange(0, quarter)
         e0, e1, e2, e3 = _log2_noise(tl.load(seed), row.to(tl.int64), columns)
-        _store(noise, columns, e0 * -_LN_2, k, True)
-        _store(noise, columns + quarter, e1 * -_LN_2, k, True)
-        _store(noise, columns + 2 * quarter, e2 * -_LN_2, k, True)
-        _store(noise, columns + 3 * quarter, e3 * -_LN_2, k, True)
+        _store(noise, columns, e0 * -LN_2, k, True)
+        _store(noise, columns + quarter, e1 * -LN_2, k, True)
+        _store(noise, columns + 2 * quarter, e2 * -LN_2, k, True)
+        _store(noise, columns + 3 * quarter, e3 * -LN_2, k, True)
 
 
 @torch.library.custom_op("dcgraph::relax", mutates_args=())

@@ -20,7 +20,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .perturbing import GROUP, LN_2, LOG2_E, QUARTER
+from .gumbel import LN_2, LOG2_E
+from .perturbing import GROUP, QUARTER
 from .streaming_tiles import (
     add_product,
     load_rows,

@@ -7,8 +7,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from .gumbel import LN_2, LOG2_E
 from .mixing_backward import offsets
-from .perturbing import GROUP, LN_2, LOG2_E, QUARTER
+from .perturbing import GROUP, QUARTER
 from .streaming_tiles import (
     add_product,
     load_rows,

@@ -6,7 +6,8 @@ import torch
 import triton
 import triton.language as tl
 
-from .perturbing import GROUP, LOG2_E, as_bytes, log2_noise, strided
+from .gumbel import LOG2_E
+from .perturbing import GROUP, as_bytes, log2_noise, strided
 
 _PROGRAMS = 528  # of a launch, at least: 4 for each of the 132 multiprocessors of an H200
 _PARTS = 256  # of the codebook, at most
