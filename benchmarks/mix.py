@@ -31,7 +31,7 @@ from dcgraph.mixing.ways import best_way
 
 TAU, BETA = 4.0, 2.0
 SECONDS = 0.4  # of measuring one thing, about; on a GPU less will do
-UNITS = {"mix": (2, 4), "choose": (1, 0), "cross_entropy": (1, 2)}
+UNITS = {"mix": (2, 4), "mix, hard": (1, 3), "choose": (1, 0), "cross_entropy": (1, 2)}
 """Products of all queries with the whole codebook, forward and backward: what must be computed."""
 PRECISIONS = {"float32": torch.float32, "TF32": torch.float32, "bf16": torch.bfloat16}
 
@@ -52,6 +52,15 @@ def plain_mix(query: Tensor, codebook: Tensor, _: Tensor) -> Tensor:
     return ((logits + BETA * noise) / TAU).softmax(-1) @ codebook
 
 
+def plain_hard_mix(query: Tensor, codebook: Tensor, _: Tensor) -> Tensor:
+    """The same, straight through."""
+    logits = query @ codebook.T
+    noise = -torch.empty_like(logits).exponential_().log()
+    soft = ((logits + BETA * noise) / TAU).softmax(-1)
+    hard = torch.zeros_like(soft).scatter_(-1, soft.argmax(-1, keepdim=True), 1.0)
+    return (hard - soft.detach() + soft) @ codebook
+
+
 def plain_choose(query: Tensor, codebook: Tensor, _: Tensor) -> Tensor:
     logits = query @ codebook.T
     noise = -torch.empty_like(logits).exponential_().log()
@@ -62,12 +71,18 @@ def plain_cross_entropy(query: Tensor, codebook: Tensor, target: Tensor) -> Tens
     return F.cross_entropy(query @ codebook.T, target, reduction="none")
 
 
-PLAIN = {"mix": plain_mix, "choose": plain_choose, "cross_entropy": plain_cross_entropy}
+PLAIN = {
+    "mix": plain_mix,
+    "mix, hard": plain_hard_mix,
+    "choose": plain_choose,
+    "cross_entropy": plain_cross_entropy,
+}
 
 
 def ours(task: str, way: Way | None) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
     calls: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
         "mix": lambda q, c, _: dc.mix(q, c, TAU, beta=BETA, way=way),
+        "mix, hard": lambda q, c, _: dc.mix(q, c, TAU, beta=BETA, hard=True, way=way),
         "choose": lambda q, c, _: dc.choose(q, c, beta=BETA, way=way)[1],
         "cross_entropy": lambda q, c, target: dc.cross_entropy(q, c, target, way=way),
     }
@@ -251,6 +266,7 @@ def plans(device: str) -> Iterator[tuple[str, Size, list[tuple[str, Way | None]]
         return
     for n in (1_000, 14_541, 38_696, 75_043, 1_000_000):
         yield "mix", Size(512, 512, n), every
+        yield "mix, hard", Size(512, 512, n), every[2:]
         yield "choose", Size(512, 512, n), every[2:]
         yield "cross_entropy", Size(512, 512, n), every[2:]
     for n in (1_000, 10_000, 100_000, 1_000_000, 10_000_000):

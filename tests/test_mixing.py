@@ -20,8 +20,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import dcgraph as dc
 from dcgraph.checks import unchecked
 from dcgraph.counters import GROUP, draw_gumbel_at, draw_gumbel_of, draw_kept
-from dcgraph.mixing import Way, blockwise, ways
+from dcgraph.mixing import Way, blockwise, operators, ways
 from dcgraph.mixing.functions import make_problem
+from large_logits import FIRST, SECOND, errors_by_row, two_large_logits
 from statistics_of_fit import chi_square_p, kolmogorov_p
 
 WAYS: list[Way] = ["plain", "blockwise"]
@@ -99,12 +100,30 @@ def test_mix_is_gumbel_softmax_of_products_times_codebook() -> None:
 @several_blocks
 @pytest.mark.parametrize("hard", [False, True])
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
-def test_blocks_agree_with_the_definition(hard: bool, dropout: float) -> None:
+@pytest.mark.parametrize("learned", [False, True], ids=["fixed dials", "learned dials"])
+def test_blocks_agree_with_the_definition(learned: bool, hard: bool, dropout: float) -> None:
     query, codebook = inputs(2)
-    tau = (torch.rand(2, 5, 1, dtype=torch.float64) + 0.5).requires_grad_()
-    beta = torch.rand(2, 1, 1, dtype=torch.float64).requires_grad_()
+    tau = (torch.rand(2, 5, 1, dtype=torch.float64) + 0.5).requires_grad_(learned)
+    beta = torch.rand(2, 1, 1, dtype=torch.float64).requires_grad_(learned)
     mask = torch.rand(2, 5, 1003) > 0.3
     agree(dc.mix, query, codebook, tau=tau, beta=beta, hard=hard, dropout=dropout, mask=mask)
+
+
+@pytest.mark.parametrize("gap", [4.0, 8.0, 12.0])
+@pytest.mark.parametrize("hard", [False, True])
+def test_gradients_where_one_category_has_nearly_all_the_weight(
+    hard: bool, gap: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weights that are kept give them in float32."""
+    monkeypatch.setitem(blockwise._ENTRIES, "cpu", 3000)
+    gradients = []
+    for dtype, way in zip((torch.float64, torch.float32), WAYS, strict=True):
+        query, codebook = (t.to(dtype).requires_grad_() for t in two_large_logits(500.0, gap))
+        v = dc.mix(query, codebook, beta=0.0, hard=hard, way=way)
+        of_query, of_codebook = torch.autograd.grad((v * codebook[0]).sum(), (query, codebook))
+        gradients.append((of_query, of_codebook[[FIRST, SECOND]]))
+    for expected, found in zip(*gradients, strict=True):
+        assert errors_by_row(found, expected).max() < 1e-4
 
 
 @several_blocks
@@ -432,6 +451,19 @@ def test_no_mixture_is_made_of_what_is_chosen(
     v = dc.mix(query, codebook, hard=hard, way="blockwise")
     torch.autograd.grad(v.square().sum(), (query, codebook))
     assert multiply.call_count == products
+
+
+@several_blocks
+@pytest.mark.parametrize("hard", [False, True])
+@pytest.mark.parametrize("learns", [False, True])
+def test_the_shapes_are_known_before(hard: bool, learns: bool) -> None:
+    query, codebook = inputs(2)
+    p, _ = make_problem(query, codebook, 1.0, 0.5, None, 0.0, None, None)
+    fields = (p.query, p.codebook, p.tau, p.beta, p.keys, None, None, None, None)
+    options = (p.noisy, p.dropout, "blockwise", True, hard, learns)
+    torch.library.opcheck(
+        operators._forward, (*fields, *options), test_utils=("test_schema", "test_faketensor")
+    )
 
 
 @several_blocks

@@ -21,6 +21,7 @@ from dcgraph.mixing import Way, blockwise, operators, plain, steps_by_torch, way
 from dcgraph.mixing.blockwise import Block
 from dcgraph.mixing.functions import make_problem
 from dcgraph.mixing.problem import Problem
+from large_logits import errors_by_row, two_large_logits
 
 steps = pytest.importorskip("dcgraph.kernels.mixing", reason="the kernels need Triton")
 dropout = pytest.importorskip("dcgraph.kernels.dropout", reason="the kernels need Triton")
@@ -156,6 +157,29 @@ def test_gradients_in_bfloat16_where_one_category_has_all_the_weight(
         gradients.append(torch.autograd.grad((value * weights).sum(), (query, codebook)))
     for of_rough, of_exact in zip(*gradients, strict=True):
         assert relative_error(of_rough.double(), of_exact) < 0.02
+
+
+@pytest.mark.usefixtures("fused")
+@pytest.mark.parametrize("gap", [4.0, 8.0])
+@pytest.mark.parametrize("chooses", [False, True])
+def test_kept_weights_in_bfloat16_where_one_category_has_nearly_all_of_them(
+    chooses: bool, gap: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = [Block(0, 512, 0), Block(512, 1003, 512)]
+    monkeypatch.setattr(blockwise, "blocks", lambda *_: parts)
+    monkeypatch.setitem(blockwise._KEPT, DEVICE, 10_000)
+    monkeypatch.setattr(blockwise, "product_dtype", lambda p: p.query.dtype)
+    if DEVICE == "cpu":
+        monkeypatch.setattr(blockwise, "_multiply", multiply_roughly)
+    rough = [t.to(DEVICE).bfloat16() for t in two_large_logits(100.0, gap)]
+    gradients = []
+    for dtype in (torch.bfloat16, torch.float64):
+        query, codebook = (t.to(dtype).requires_grad_() for t in rough)
+        p, _ = make_problem(query, codebook, 1.0, 0.0, None, 0.0, None, None)
+        scan = plain.scan if dtype == torch.float64 else partial(operators.scan, way="blockwise")
+        value = scan(p, mixes=True, chooses=chooses)[0]
+        gradients.append(torch.autograd.grad((value * rough[1][0]).sum(), query)[0])
+    assert errors_by_row(*gradients).max() < 0.02
 
 
 @pytest.mark.usefixtures("fused")

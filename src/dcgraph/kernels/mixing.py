@@ -22,8 +22,8 @@ from .mixing_backward import (  # noqa: F401
     beside,
     differentiate,
     differentiate_kept,
-    inner_kept,
     offsets,
+    sums_kept,
 )
 from .perturbing import (
     GROUP,

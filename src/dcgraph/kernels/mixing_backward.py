@@ -132,7 +132,7 @@ def _load_kept(
 
 
 @triton.jit
-def _inner_kept(
+def _sums_kept(
     products, products_group, products_row, weights, weights_group, weights_row,
     bases, bases_stride, lse, sums, rows, width, unit: tl.constexpr, tile: tl.constexpr,
 ):  # fmt: skip
@@ -141,8 +141,11 @@ def _inner_kept(
         products, products_group, products_row, weights, weights_group, weights_row,
         at // rows, at % rows, width, unit, tile,
     )  # fmt: skip
-    total = tl.sum(w * product, 0) * _factor(bases, bases_stride, lse, at)
-    tl.store(sums + at * tl.num_programs(1) + tl.program_id(1), total)
+    factor = _factor(bases, bases_stride, lse, at)
+    tiles = tl.num_programs(1)
+    sums += 2 * at * tiles + tl.program_id(1)
+    tl.store(sums, tl.sum(w * product, 0) * factor)
+    tl.store(sums + tiles, tl.sum(w, 0) * factor)
 
 
 @triton.jit
@@ -253,13 +256,16 @@ def _in_units(products: Tensor, weights: Tensor) -> tuple[tuple[Any, ...], int, 
     return both, width, unit
 
 
-def inner_kept(p: Any, products: Tensor, weights: Tensor, base: Tensor, lse: Tensor) -> Tensor:
-    """The sum of z <v, C> of every row, in parts, with the weights w = 2^(x - base) of before."""
+def sums_kept(p: Any, products: Tensor, weights: Tensor, base: Tensor, lse: Tensor) -> Tensor:
+    """The sums of z <v, C> and of z of every row, with the weights w = 2^(x - base) of before.
+
+    The last dimension has parts of them, the one before it the two.
+    """
     groups, rows = p.shape[:2]
     both, width, unit = _in_units(products, weights)
     tiles = triton.cdiv(weights.shape[-1], TILE)
-    sums = p.tau.new_empty(groups, rows, tiles)
-    _inner_kept[groups * rows, tiles](
+    sums = p.tau.new_empty(groups, rows, 2, tiles)
+    _sums_kept[groups * rows, tiles](
         *(*both, base, base.stride(1), lse.contiguous(), sums, rows, width),
         unit=unit, tile=TILE, num_warps=WARPS,
     )  # fmt: skip

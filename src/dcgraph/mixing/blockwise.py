@@ -215,7 +215,7 @@ def backward(
         if p.index is None:
             gradients = _backward_of_weights(p, mixture, lse, of_mixture, kept, run)
         else:
-            gradients = _backward_of_choice(p, lse, of_mixture, kept, run)
+            gradients = _backward_of_choice(p, p.index, lse, of_mixture, kept, run)
         return *gradients, d_tau, d_beta
     if of_mixture is not None and not mixture.shape[-1]:
         mixture = forward(p, mixes=True, chooses=False)[0]
@@ -285,12 +285,13 @@ def _backward_of_weights(
 
 
 def _backward_of_choice(
-    p: Problem, lse: Tensor, of_row: Tensor, kept: Kept, run: Any
+    p: Problem, index: Tensor, lse: Tensor, of_row: Tensor, kept: Kept, run: Any
 ) -> tuple[Tensor, Tensor]:
-    r"""The same for rows that were chosen, not mixed: no weight has a share of v.
+    """The same for rows that were chosen, not mixed: no weight has a share of v.
 
-    <v, m> is the sum of :math:`z_j \langle v, C_j \rangle` over the products as they are rounded,
-    so that the deltas add up to 0.
+    <v, m> is the mean of <v, C> by the weights. Again the deltas should add up to 0. Any row of the
+    codebook times the excess may be taken off, then; most of it comes from the largest weight, and
+    so from the row that was chosen.
     """
     groups, rows, n, dim = p.shape
     dtype = product_dtype(p)
@@ -298,20 +299,38 @@ def _backward_of_choice(
     parts = blocks(n, groups * rows, p.query.device, True)
     of_parts = []
     for number, part in enumerate(parts):
-        entries = kept.of(parts, number)
-        products, weights = entries[:, :rows], entries[:, rows:]
+        entries, base = kept.of(parts, number), kept.bases[..., number]
+        products = entries[:, :rows]
         _multiply(v, _codes(p, part, run).mT, products)
-        of_parts.append(run.inner_kept(p, products, weights, kept.bases[..., number], lse))
-    offset = -torch.cat(of_parts, -1).sum(-1)
+        of_parts.append(run.sums_kept(p, products, entries[:, rows:], base, lse))
+    total, of_weights = torch.cat(of_parts, -1).sum(-1).unbind(-1)
+    offset = -total / of_weights.where(of_weights > 0, 1.0)
     d_query = v.new_empty(groups, rows, dim, dtype=p.island)
     d_codebook = torch.empty_like(p.codebook, memory_format=torch.contiguous_format)
+    of_parts = []
     for number, part in enumerate(parts):
-        entries = kept.of(parts, number)
-        delta, weights = entries[:, :rows], entries[:, rows:]
-        run.differentiate_kept(p, delta, weights, kept.bases[..., number], lse, offset)
+        entries, base = kept.of(parts, number), kept.bases[..., number]
+        delta = entries[:, :rows]
+        of_parts.append(run.differentiate_kept(p, delta, entries[:, rows:], base, lse, offset))
         _sum_up(delta, _codes(p, part, run), d_query, adds=number > 0)
         _multiply_into(d_codebook, p, part, delta, query, run)
+    excess = torch.cat(of_parts, -1).sum(-1, keepdim=True)
+    d_query -= excess * p.codes(index.clamp(min=0))
+    add_to_rows(p, index, -excess * p.query, d_codebook)
     return d_query.to(p.query.dtype), d_codebook
+
+
+def add_to_rows(p: Problem, index: Tensor, values: Tensor, d_codebook: Tensor) -> None:
+    """Add values of queries to the gradients of the rows that these have chosen."""
+    at = index.clamp(min=0)
+    values = values.to(d_codebook.dtype) * (index >= 0).unsqueeze(-1)
+    if p.dropout:
+        values = values * p.kept(at).to(values.dtype)
+    n = d_codebook.shape[1]
+    base = torch.arange(len(index), device=index.device).unsqueeze(-1) * n
+    d_codebook.view(-1, d_codebook.shape[-1]).index_add_(
+        0, (at + base).flatten(), values.flatten(0, 1)
+    )
 
 
 def _multiply_into(

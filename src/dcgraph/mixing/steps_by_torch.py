@@ -126,10 +126,13 @@ def differentiate(
     return d_tau, d_beta
 
 
-def inner_kept(p: Problem, products: Tensor, weights: Tensor, base: Tensor, lse: Tensor) -> Tensor:
-    """The sum of z <v, C> of every row, in parts, with the weights w = exp(a - base) of before."""
+def sums_kept(p: Problem, products: Tensor, weights: Tensor, base: Tensor, lse: Tensor) -> Tensor:
+    """The sums of z <v, C> and of z of every row, with the weights w = exp(a - base) of before.
+
+    The last dimension has parts of them, the one before it the two.
+    """
     z = weights * _factor(base, lse)
-    return (products * z).sum(-1, keepdim=True, dtype=p.island)
+    return torch.stack([(products * z).sum(-1), z.sum(-1)], -1).unsqueeze(-1)
 
 
 def differentiate_kept(
