@@ -131,8 +131,8 @@ def sums_kept(p: Problem, products: Tensor, weights: Tensor, base: Tensor, lse: 
 
     The last dimension has parts of them, the one before it the two.
     """
-    z = weights * _factor(base, lse)
-    return torch.stack([(products * z).sum(-1), z.sum(-1)], -1).unsqueeze(-1)
+    both = torch.stack([torch.linalg.vecdot(products, weights), weights.sum(-1)], -1)
+    return (both * _factor(base, lse)).unsqueeze(-1)
 
 
 def differentiate_kept(
