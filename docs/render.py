@@ -34,7 +34,7 @@ class Headline:
 
 
 _ADDITION, _LISTOPS, _BEST = "Ours, tau 8", "Ours, tau 1", "Ours, preset best"
-_WN11 = "Ours, soft choices, paths up to 5"
+_WN11 = "Ours, soft, one way, paths up to 5"
 HEADLINES = (
     Headline(
         "MNIST addition, sums",

@@ -28,14 +28,14 @@ from parity import QUICK, Parity
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
 RENDER = runpy.run_path(str(ROOT / "docs" / "render.py"))
-SOFT_ON_WN11 = "Ours, soft choices, paths up to 5"
+ONE_WAY_ON_WN11 = "Ours, soft, one way, paths up to 5"
 STILL_TO_RUN = {  # the rows of a table that have no record: left open in the docs
-    "paths": tuple(row.name for row in get_table("paths").rows if row.name != SOFT_ON_WN11),
+    "paths": tuple(row.name for row in get_table("paths").rows if row.name != ONE_WAY_ON_WN11),
     "paths-extrapolation": tuple(
         f"{ours}, paths up to {length}" for ours in ("Ours", "FB13: ours") for length in range(1, 6)
     ),
-    "fb15k-237": ("Ours, soft choices",),
-    "fb15k-237-beam": ("Ours, soft choices",),
+    "fb15k-237": ("Ours, soft",),
+    "fb15k-237-beam": ("Ours, soft",),
 }
 SMALL = Table(
     name="small",
@@ -134,10 +134,19 @@ def test_the_targets_of_listops_are_reached() -> None:
 
 
 def test_the_targets_of_path_queries_are_reached() -> None:
+    """All but one: soft choices, from both ends, for up to 3 relations."""
     cells = {(cell["row"], cell["column"]): cell for cell in as_json(EXTRAPOLATION, RESULTS)}
-    for length in (1, 2, 4, 5):
-        ours = cells[f"Ours, soft choices, paths up to {length}", "H@10, ties as the paper"]
-        assert ours["mean"] > ours["paper"][0], length
+
+    def lead(ours: str, length: int, column: str = "H@10, ties as the paper") -> float:
+        row = f"{ours}, paths up to {length}"
+        paper = cells[row, f"{column.split(',')[0]}, ties as the paper"]["paper"][0]
+        return float(cells[row, column]["mean"] - paper)
+
+    assert all(lead("Ours, soft, one way", length) > 0.5 for length in (1, 2, 5))
+    leads = {length: lead("Ours, soft", length) for length in (1, 2, 3, 4)}
+    assert min(leads[1], leads[2], leads[4]) > 0 > leads[3] > -0.4
+    assert all(lead("Ours, soft", length, "H@10, beam") > 2.8 for length in leads)
+    assert all(lead("Ours, soft", length, "MQ, beam") > 0 for length in leads)
 
 
 @pytest.mark.parametrize("table", [FB15K_237, FB15K_237_BY_BEAM], ids=lambda table: table.name)

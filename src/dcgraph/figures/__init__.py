@@ -129,8 +129,8 @@ FIGURES: dict[str, Recipe] = {
         plan="Drawing how well path queries of each length are answered; about 2 seconds.",
         look=(
             "a model that chooses an entity at every hop loses little on paths three times as long "
-            "as in training (a), or nothing (b), one that composes relations loses most; on WN11 "
-            "(c) longer paths in training help with all lengths."
+            "as in training (a), and nothing on those twice as long (b), one that composes "
+            "relations loses more; on WN11 (c) longer paths in training help with all lengths."
         ),
         from_records=True,
     ),
