@@ -217,7 +217,7 @@ def backward(
         else:
             gradients = _backward_of_choice(p, p.index, lse, of_mixture, kept, run)
         return *gradients, d_tau, d_beta
-    if of_mixture is not None and not mixture.shape[-1]:
+    if of_mixture is not None and not mixture.shape[-1]:  # the weights were to be enough
         mixture = forward(p, mixes=True, chooses=False)[0]
     offset = run.offsets(p, of_mixture, mixture, of_lse)
     # Side by side: queries over v here, and in a block S over <v, C>, then delta over z.
@@ -289,9 +289,9 @@ def _backward_of_choice(
 ) -> tuple[Tensor, Tensor]:
     """The same for rows that were chosen, not mixed: no weight has a share of v.
 
-    <v, m> is the mean of <v, C> by the weights. Again the deltas should add up to 0. Any row of the
-    codebook times the excess may be taken off, then; most of it comes from the largest weight, and
-    so from the row that was chosen.
+    <v, m> is the mean of <v, C> by the weights. Again the deltas should add up to 0, and the excess
+    times any row of the codebook may be taken off dq. Most of it comes from the largest weight, and
+    so from the row that was chosen; beside the v that this row has all of, it does not count.
     """
     groups, rows, n, dim = p.shape
     dtype = product_dtype(p)
@@ -316,21 +316,7 @@ def _backward_of_choice(
         _multiply_into(d_codebook, p, part, delta, query, run)
     excess = torch.cat(of_parts, -1).sum(-1, keepdim=True)
     d_query -= excess * p.codes(index.clamp(min=0))
-    add_to_rows(p, index, -excess * p.query, d_codebook)
     return d_query.to(p.query.dtype), d_codebook
-
-
-def add_to_rows(p: Problem, index: Tensor, values: Tensor, d_codebook: Tensor) -> None:
-    """Add values of queries to the gradients of the rows that these have chosen."""
-    at = index.clamp(min=0)
-    values = values.to(d_codebook.dtype) * (index >= 0).unsqueeze(-1)
-    if p.dropout:
-        values = values * p.kept(at).to(values.dtype)
-    n = d_codebook.shape[1]
-    base = torch.arange(len(index), device=index.device).unsqueeze(-1) * n
-    d_codebook.view(-1, d_codebook.shape[-1]).index_add_(
-        0, (at + base).flatten(), values.flatten(0, 1)
-    )
 
 
 def _multiply_into(

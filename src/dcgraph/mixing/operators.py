@@ -128,8 +128,21 @@ def _backward(
             p, value, lse, of_value, of_lse, kept, learns_dials
         )
     if index is not None and of_value is not None:
-        blockwise.add_to_rows(p, index, of_value, d_codebook)  # a row that was chosen has all of v
+        _add_to_chosen(p, index, of_value, d_codebook)
     return d_query, d_codebook, d_tau, d_beta
+
+
+def _add_to_chosen(p: Problem, index: Tensor, of_mixture: Tensor, d_codebook: Tensor) -> None:
+    """dC_j += v of the rows that chose j."""
+    at = index.clamp(min=0)
+    values = of_mixture.to(d_codebook.dtype) * (index >= 0).unsqueeze(-1)
+    if p.dropout:
+        values = values * p.kept(at).to(values.dtype)
+    n = d_codebook.shape[1]
+    base = torch.arange(len(index), device=index.device).unsqueeze(-1) * n
+    d_codebook.view(-1, d_codebook.shape[-1]).index_add_(
+        0, (at + base).flatten(), values.flatten(0, 1)
+    )
 
 
 @_forward.register_fake
