@@ -109,13 +109,10 @@ def test_blocks_agree_with_the_definition(learned: bool, hard: bool, dropout: fl
     agree(dc.mix, query, codebook, tau=tau, beta=beta, hard=hard, dropout=dropout, mask=mask)
 
 
+@several_blocks
 @pytest.mark.parametrize("gap", [4.0, 8.0, 12.0])
 @pytest.mark.parametrize("hard", [False, True])
-def test_gradients_where_one_category_has_nearly_all_the_weight(
-    hard: bool, gap: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Weights that are kept give them in float32."""
-    monkeypatch.setitem(blockwise._ENTRIES, "cpu", 3000)
+def test_gradients_where_one_category_has_nearly_all_the_weight(hard: bool, gap: float) -> None:
     gradients = []
     for dtype, way in zip((torch.float64, torch.float32), WAYS, strict=True):
         query, codebook = (t.to(dtype).requires_grad_() for t in large_logits(500.0, gap))

@@ -160,14 +160,15 @@ def test_gradients_in_bfloat16_where_one_category_has_all_the_weight(
 
 
 @pytest.mark.usefixtures("fused")
+@pytest.mark.parametrize("kept", [0, 10_000])
 @pytest.mark.parametrize("gap", [4.0, 8.0])
 @pytest.mark.parametrize("chooses", [False, True])
-def test_kept_weights_in_bfloat16_where_one_category_has_nearly_all_of_them(
-    chooses: bool, gap: float, monkeypatch: pytest.MonkeyPatch
+def test_bfloat16_where_categories_with_almost_the_same_row_compete(
+    chooses: bool, gap: float, kept: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parts = [Block(0, 512, 0), Block(512, 1003, 512)]
     monkeypatch.setattr(blockwise, "blocks", lambda *_: parts)
-    monkeypatch.setitem(blockwise._KEPT, DEVICE, 10_000)
+    monkeypatch.setitem(blockwise._KEPT, DEVICE, kept)
     monkeypatch.setattr(blockwise, "product_dtype", lambda p: p.query.dtype)
     if DEVICE == "cpu":
         monkeypatch.setattr(blockwise, "_multiply", multiply_roughly)

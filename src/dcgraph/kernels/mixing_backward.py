@@ -49,7 +49,7 @@ def _delta(
     target, of_target,
     mixes: tl.constexpr, writes_z: tl.constexpr, with_target: tl.constexpr,
 ):  # fmt: skip
-    """delta in the place of S, and z in that of <v, C>."""
+    """delta in the place of S, and z in that of <v, C>; returns delta as it is stored."""
     inside = (column >= first) & (column < last)
     z = tl.exp2(x - lse)
     slope = offset
@@ -60,7 +60,9 @@ def _delta(
         delta -= tl.where(column == target, of_target, 0.0)
     if writes_z:
         tl.store(pairs + pairs_above + (column - first), z.to(pairs.dtype.element_ty), inside)
-    tl.store(pairs + (column - first), (delta * over_tau).to(pairs.dtype.element_ty), inside)
+    stored = (delta * over_tau).to(pairs.dtype.element_ty)
+    tl.store(pairs + (column - first), stored, inside)
+    return tl.where(inside, stored.to(tl.float32), 0.0)
 
 
 @triton.jit
@@ -68,10 +70,10 @@ def _differentiate(
     scores, scores_group, scores_row, pairs, pairs_group, pairs_row,
     noise, noise_group, noise_row, mask, mask_group, mask_row,
     tau, tau_group, tau_row, beta, beta_group, beta_row,
-    keys, lse, offset, of_lse, targets,
+    keys, lse, offset, of_lse, targets, sums,
     rows, first, new, last,
     noisy: tl.constexpr, given: tl.constexpr, masked: tl.constexpr, mixes: tl.constexpr,
-    writes_z: tl.constexpr, with_target: tl.constexpr, tile: tl.constexpr,
+    writes_z: tl.constexpr, with_target: tl.constexpr, adds_up: tl.constexpr, tile: tl.constexpr,
 ):  # fmt: skip
     at = tl.program_id(0).to(tl.int64)
     group, row = at // rows, at % rows
@@ -96,14 +98,17 @@ def _differentiate(
         noisy, given, masked, tile,
     )  # fmt: skip
     c1, c2, c3 = c0 + QUARTER, c0 + 2 * QUARTER, c0 + 3 * QUARTER
-    _delta(x0, scores, pairs, c0, first, last, total, shift, over_tau, above, pairs_above,
-           target, of_target, mixes, writes_z, with_target)  # fmt: skip
-    _delta(x1, scores, pairs, c1, first, last, total, shift, over_tau, above, pairs_above,
-           target, of_target, mixes, writes_z, with_target)  # fmt: skip
-    _delta(x2, scores, pairs, c2, first, last, total, shift, over_tau, above, pairs_above,
-           target, of_target, mixes, writes_z, with_target)  # fmt: skip
-    _delta(x3, scores, pairs, c3, first, last, total, shift, over_tau, above, pairs_above,
-           target, of_target, mixes, writes_z, with_target)  # fmt: skip
+    d0 = _delta(x0, scores, pairs, c0, first, last, total, shift, over_tau, above, pairs_above,
+                target, of_target, mixes, writes_z, with_target)  # fmt: skip
+    d1 = _delta(x1, scores, pairs, c1, first, last, total, shift, over_tau, above, pairs_above,
+                target, of_target, mixes, writes_z, with_target)  # fmt: skip
+    d2 = _delta(x2, scores, pairs, c2, first, last, total, shift, over_tau, above, pairs_above,
+                target, of_target, mixes, writes_z, with_target)  # fmt: skip
+    d3 = _delta(x3, scores, pairs, c3, first, last, total, shift, over_tau, above, pairs_above,
+                target, of_target, mixes, writes_z, with_target)  # fmt: skip
+    if adds_up:
+        place = at * tl.num_programs(1) + tl.program_id(1)
+        tl.store(sums + place, tl.sum((d0 + d1) + (d2 + d3), 0))
 
 
 @triton.jit
@@ -227,24 +232,30 @@ def differentiate(
     offset: Tensor,
     of_lse: Tensor | None,
     learns_dials: bool,
-) -> None:
-    """From S over <v, C> to delta over z."""
+) -> tuple[Tensor, None]:
+    """From S over <v, C> to delta over z.
+
+    Returns the sum of delta of every row, in parts, if there is a mixture alone.
+    """
     groups, rows = p.shape[:2]
-    if not groups * rows:
-        return
     begin = part.first // GROUP.value * GROUP.value
+    tiles = triton.cdiv(part.last - begin, TILE)
+    sums = p.tau.new_empty(groups, rows, tiles if of_lse is None else 0)
+    if not groups * rows:
+        return sums, None
     at_target = None if p.target is None else of_lse
-    _differentiate[groups * rows, triton.cdiv(part.last - begin, TILE)](
+    _differentiate[groups * rows, tiles](
         *(*strided(scores), *strided(pairs), *strided(p.noise, scores)),
         *strided(as_bytes(p.mask), scores),
         *(*dial_and_strides(p.tau), *dial_and_strides(p.beta), p.keys.contiguous()),
         *(lse.contiguous(), offset, offset if at_target is None else at_target.contiguous()),
-        offset if at_target is None else p.target.contiguous(),
+        *(offset if at_target is None else p.target.contiguous(), sums),
         *(rows, part.first, part.new, part.last),
         noisy=p.noisy, given=p.noise is not None, masked=p.mask is not None,
         mixes=scores.shape[1] > rows, writes_z=pairs.shape[1] > rows,
-        with_target=at_target is not None, tile=TILE, num_warps=WARPS,
+        with_target=at_target is not None, adds_up=of_lse is None, tile=TILE, num_warps=WARPS,
     )  # fmt: skip
+    return sums, None
 
 
 def _in_units(products: Tensor, weights: Tensor) -> tuple[tuple[Any, ...], int, int]:
@@ -307,6 +318,8 @@ def balanced(d_query: Tensor, sums: Tensor, mixture: Tensor, dtype: torch.dtype)
     """The gradient of the queries less the excess of the mixture, in that dtype."""
     groups, rows, dim = d_query.shape
     out = torch.empty_like(d_query, dtype=dtype)
+    if not out.numel():
+        return out
     tiles = sums.shape[-1]
     _balance[(groups * rows,)](
         *(d_query, sums, tiles, mixture.contiguous(), out, dim),

@@ -231,6 +231,7 @@ def backward(
     buffer = pairs if in_place else torch.empty_like(pairs, dtype=island)
     d_query = both.new_empty(groups, rows, dim, dtype=island)
     d_codebook = torch.empty_like(p.codebook, memory_format=torch.contiguous_format)
+    of_parts = []
     for number, part in enumerate(parts):
         codes = _codes(p, part, run)
         scores, pair = buffer[..., : part.width], pairs[:, :height, : part.width]
@@ -238,12 +239,15 @@ def backward(
             scores = kept.of(parts, number)
         else:
             _multiply(both, codes.mT, scores)
-        dials = run.differentiate(p, part, scores, pair, lse, offset, of_lse, learns_dials)
+        sums, dials = run.differentiate(p, part, scores, pair, lse, offset, of_lse, learns_dials)
+        of_parts.append(sums)
         if dials is not None:
             d_tau += dials[0]
             d_beta += dials[1]
         _sum_up(pair[:, :rows], codes, d_query, adds=number > 0)
         _multiply_into(d_codebook, p, part, pair, both[:, :height], run)
+    if of_mixture is not None and of_lse is None:  # then deltas should add up to 0, as below
+        d_query = run.balanced(d_query, torch.cat(of_parts, -1), mixture, p.query.dtype)
     return d_query.to(p.query.dtype), d_codebook, d_tau, d_beta
 
 

@@ -97,10 +97,11 @@ def differentiate(
     offset: Tensor,
     of_lse: Tensor | None,
     learns_dials: bool,
-) -> tuple[Tensor, Tensor] | None:
+) -> tuple[Tensor, tuple[Tensor, Tensor] | None]:
     """From S over <v, C> to delta over z; also the gradients of tau and beta if asked for.
 
-    There is no <v, C> where v is none, and no place for z where it is not needed.
+    There is no <v, C> where v is none, and no place for z where it is not needed. Returns the sum
+    of delta of every row, in parts, if there is a mixture alone; and those gradients.
     """
     rows = p.query.shape[1]
     a, noise = _perturb(p, part, scores[:, :rows])
@@ -119,11 +120,13 @@ def differentiate(
     if pairs.shape[1] > rows:
         pairs[:, rows:].copy_(z)
     pairs[:, :rows].copy_(over_tau)
+    stored = pairs[:, :rows, : None if of_lse is None else 0]
+    sums = stored.sum(-1, keepdim=True, dtype=p.island)
     if kept_a is None:
-        return None
+        return sums, None
     d_tau = -(over_tau * kept_a).sum(-1)
     d_beta = torch.zeros_like(d_tau) if noise is None else (over_tau * noise).sum(-1)
-    return d_tau, d_beta
+    return sums, (d_tau, d_beta)
 
 
 def sums_kept(p: Problem, products: Tensor, weights: Tensor, base: Tensor, lse: Tensor) -> Tensor:
