@@ -172,15 +172,28 @@ def test_bfloat16_where_categories_with_almost_the_same_row_compete(
     monkeypatch.setattr(blockwise, "product_dtype", lambda p: p.query.dtype)
     if DEVICE == "cpu":
         monkeypatch.setattr(blockwise, "_multiply", multiply_roughly)
-    rough = [t.to(DEVICE).bfloat16() for t in large_logits(500.0, gap)]
+    assert compete(gap, torch.bfloat16, "blockwise", chooses) < 0.02
+
+
+@pytest.mark.parametrize("gap", [8.0, 12.0])
+@pytest.mark.parametrize("chooses", [False, True])
+def test_streams_where_categories_with_almost_the_same_row_compete(
+    chooses: bool, gap: float
+) -> None:
+    assert compete(gap, torch.float32, "streaming", chooses) < 0.01
+
+
+def compete(gap: float, dtype: torch.dtype, way: Way, chooses: bool) -> float:
+    """The largest error of a gradient of a query, with logits around 500."""
+    rough = [t.to(DEVICE, dtype) for t in large_logits(500.0, gap)]
     gradients = []
-    for dtype in (torch.bfloat16, torch.float64):
-        query, codebook = (t.to(dtype).requires_grad_() for t in rough)
+    for precision in (dtype, torch.float64):
+        query, codebook = (t.to(precision).requires_grad_() for t in rough)
         p, _ = make_problem(query, codebook, 1.0, 0.0, None, 0.0, None, None)
-        scan = plain.scan if dtype == torch.float64 else partial(operators.scan, way="blockwise")
+        scan = partial(operators.scan, way=way) if precision == dtype else plain.scan
         value = scan(p, mixes=True, chooses=chooses)[0]
         gradients.append(torch.autograd.grad((value * rough[1][0]).sum(), query)[0])
-    assert max(errors_by_row(*gradients)) < 0.02
+    return max(errors_by_row(*gradients))
 
 
 @pytest.mark.usefixtures("fused")

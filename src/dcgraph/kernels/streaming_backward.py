@@ -17,6 +17,7 @@ from .streaming_tiles import (
     options_of,
     parts_of,
     perturbed,
+    rounded,
     tensors_of,
 )
 
@@ -162,13 +163,13 @@ def _backward_codebook(
 
 @triton.jit
 def _quarter_of_query(
-    codebook, q, v, d_query, log2_e, first,
+    codebook, q, v, d_query, excess, log2_e, first,
     over_tau, scale, noise_scale, total, shift, target, of_target,
     noise, noise_row, mask, mask_row, row, rows, n, dim,
     noisy: tl.constexpr, given: tl.constexpr, masked: tl.constexpr, mixes: tl.constexpr,
-    with_target: tl.constexpr, width: tl.constexpr, precision: tl.constexpr,
+    with_target: tl.constexpr, adds_up: tl.constexpr, width: tl.constexpr, precision: tl.constexpr,
 ):  # fmt: skip
-    """What 32 rows of the codebook add to the gradient of some queries."""
+    """What 32 rows of the codebook add to the gradient of some queries, and to the excess."""
     lane = tl.arange(0, QUARTER)
     c = load_rows(codebook, lane + first, n, dim, width, precision)
     column = (lane + first)[None, :]
@@ -184,17 +185,22 @@ def _quarter_of_query(
         x, inner, total[:, None], shift[:, None], over_tau[:, None], column, target[:, None],
         of_target[:, None], mixes, with_target,
     )  # fmt: skip
-    return add_product(delta, c, d_query, precision)
+    delta = rounded(delta.to(c.dtype), precision)
+    d_query = tl.dot(delta, c, d_query, input_precision=precision)
+    if adds_up:
+        excess += tl.sum(delta.to(tl.float32), 1)
+    return d_query, excess
 
 
 @triton.jit
 def _backward_query(
     query, codebook, gradient, tau, beta, keys,
     noise, noise_group, noise_row, mask, mask_group, mask_row,
-    lse, offset, of_lse, targets, d_queries,
+    lse, offset, of_lse, targets, d_queries, sums,
     rows, n, dim, each,
     noisy: tl.constexpr, given: tl.constexpr, masked: tl.constexpr, mixes: tl.constexpr,
-    with_target: tl.constexpr, height: tl.constexpr, width: tl.constexpr, precision: tl.constexpr,
+    with_target: tl.constexpr, adds_up: tl.constexpr, height: tl.constexpr, width: tl.constexpr,
+    precision: tl.constexpr,
 ):  # fmt: skip
     part, group = tl.program_id(1), tl.program_id(2).to(tl.int64)
     row = tl.program_id(0) * height + tl.arange(0, height)
@@ -203,7 +209,8 @@ def _backward_query(
     codebook += group * n * dim
     noise += group * noise_group
     mask += group * mask_group
-    d_queries += (part * tl.num_programs(2) + group) * rows * dim
+    place = (part * tl.num_programs(2) + group) * rows
+    d_queries += place * dim
     over_tau, scale, noise_scale, key, total, shift, target, of_target = _of_rows(
         tau, beta, keys, lse, offset, of_lse, targets, group * rows + row, row < rows, with_target
     )
@@ -213,33 +220,36 @@ def _backward_query(
         v = load_rows(gradient, row, rows, dim, width, precision)
     lane = tl.arange(0, QUARTER)
     d_query = tl.zeros([height, width], tl.float32)
+    excess = tl.zeros([height], tl.float32)
     for start in range(part * each, tl.minimum((part + 1) * each, n), GROUP):
         e0, e1, e2, e3 = noise_of(key[:, None], start // 4 + lane[None, :], noisy, given)
-        d_query = _quarter_of_query(
-            codebook, q, v, d_query, e0, start,
+        d_query, excess = _quarter_of_query(
+            codebook, q, v, d_query, excess, e0, start,
             over_tau, scale, noise_scale, total, shift, target, of_target,
             noise, noise_row, mask, mask_row, row, rows, n, dim,
-            noisy, given, masked, mixes, with_target, width, precision,
+            noisy, given, masked, mixes, with_target, adds_up, width, precision,
         )  # fmt: skip
-        d_query = _quarter_of_query(
-            codebook, q, v, d_query, e1, start + QUARTER,
+        d_query, excess = _quarter_of_query(
+            codebook, q, v, d_query, excess, e1, start + QUARTER,
             over_tau, scale, noise_scale, total, shift, target, of_target,
             noise, noise_row, mask, mask_row, row, rows, n, dim,
-            noisy, given, masked, mixes, with_target, width, precision,
+            noisy, given, masked, mixes, with_target, adds_up, width, precision,
         )  # fmt: skip
-        d_query = _quarter_of_query(
-            codebook, q, v, d_query, e2, start + 2 * QUARTER,
+        d_query, excess = _quarter_of_query(
+            codebook, q, v, d_query, excess, e2, start + 2 * QUARTER,
             over_tau, scale, noise_scale, total, shift, target, of_target,
             noise, noise_row, mask, mask_row, row, rows, n, dim,
-            noisy, given, masked, mixes, with_target, width, precision,
+            noisy, given, masked, mixes, with_target, adds_up, width, precision,
         )  # fmt: skip
-        d_query = _quarter_of_query(
-            codebook, q, v, d_query, e3, start + 3 * QUARTER,
+        d_query, excess = _quarter_of_query(
+            codebook, q, v, d_query, excess, e3, start + 3 * QUARTER,
             over_tau, scale, noise_scale, total, shift, target, of_target,
             noise, noise_row, mask, mask_row, row, rows, n, dim,
-            noisy, given, masked, mixes, with_target, width, precision,
+            noisy, given, masked, mixes, with_target, adds_up, width, precision,
         )  # fmt: skip
     _store(d_queries, row, rows, dim, d_query, width)
+    if adds_up:
+        tl.store(sums + place + row, excess, row < rows)
 
 
 def backward(
@@ -249,7 +259,11 @@ def backward(
     of_mixture: Tensor | None,
     of_lse: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    """Gradients of query and codebook; those of tau and beta are left to ``mixing.blockwise``."""
+    """Gradients of query and codebook; those of tau and beta are left to ``mixing.blockwise``.
+
+    Where there is a mixture alone, deltas should add up to 0; what they do add up to, times the
+    mixture, is taken off the gradient of the query.
+    """
     groups, rows, n, dim = p.shape
     options = options_of(p)
     mixes = of_mixture is not None
@@ -261,18 +275,25 @@ def backward(
     tiles = triton.cdiv(rows, options["height"])
     parts, each = parts_of(n, tiles * groups)
     d_queries = p.tau.new_empty(parts, groups, rows, dim)
+    adds_up = mixes and of_lse is None
+    sums = p.tau.new_empty(parts if adds_up else 0, groups, rows)
     d_codebook = torch.empty_like(p.codebook, memory_format=torch.contiguous_format)
     if not groups * rows:
         return torch.zeros_like(p.query), d_codebook.zero_()
     query, codebook, *others = tensors_of(p)
     given = query, codebook, v.contiguous(), *others, lse.contiguous(), offset, of_target, targets
     flags = {"mixes": mixes, "with_target": at_target is not None}
-    _backward_query[tiles, parts, groups](*given, d_queries, rows, n, dim, each, **flags, **options)
+    _backward_query[tiles, parts, groups](
+        *given, d_queries, sums, rows, n, dim, each, adds_up=adds_up, **flags, **options
+    )
     with_z = mixes and p.index is None
     _backward_codebook[triton.cdiv(n, GROUP.value), groups](
         *given, d_codebook, rows, n, dim, with_z=with_z, **flags, **_options_of_codebook(p)
     )
-    return d_queries.sum(0).to(p.query.dtype), d_codebook
+    d_query = d_queries.sum(0)
+    if adds_up:
+        d_query -= sums.sum(0).unsqueeze(-1) * mixture
+    return d_query.to(p.query.dtype), d_codebook
 
 
 def _options_of_codebook(p: Any) -> dict[str, Any]:

@@ -14,7 +14,7 @@ _PARTS = 256  # of the codebook, at most
 
 
 @triton.jit
-def _rounded(x, precision: tl.constexpr):
+def rounded(x, precision: tl.constexpr):
     """To the nearest number that TF32 has; a product of its own accord cuts the digits off."""
     if precision == "tf32" and x.dtype == tl.float32:
         bits = x.to(tl.int32, bitcast=True)
@@ -28,12 +28,12 @@ def load_rows(source, row, rows, dim, width: tl.constexpr, precision: tl.constex
     d = tl.arange(0, width)[None, :]
     inside = (row[:, None] < rows) & (d < dim)
     value = tl.load(source + row[:, None].to(tl.int64) * dim + d, inside, 0.0)
-    return _rounded(value, precision)
+    return rounded(value, precision)
 
 
 @triton.jit
 def add_product(a, b, to, precision: tl.constexpr):
-    return tl.dot(_rounded(a.to(b.dtype), precision), b, to, input_precision=precision)
+    return tl.dot(rounded(a.to(b.dtype), precision), b, to, input_precision=precision)
 
 
 @triton.jit
