@@ -3,7 +3,7 @@
     python benchmarks/mix.py            # measure on the CPU, and on CUDA where there is one
     python benchmarks/mix.py --table    # the records as a table, as in docs/mix.md
 
-A run takes about four minutes on 2 CPU cores, and two on an H200, half of which compiles kernels.
+A run takes about five minutes on 2 CPU cores, and two on an H200, half of which compiles kernels.
 It writes benchmarks/results/mix-DEVICE.json.
 """
 

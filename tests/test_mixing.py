@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import dcgraph as dc
 from dcgraph.checks import unchecked
 from dcgraph.counters import GROUP, draw_gumbel_at, draw_gumbel_of, draw_kept
-from dcgraph.mixing import Way, blockwise, operators, ways
+from dcgraph.mixing import Way, blockwise, operators, products, ways
 from dcgraph.mixing.functions import make_problem
 from large_logits import LARGE, errors_by_row, large_logits
 from statistics_of_fit import chi_square_p, kolmogorov_p
@@ -41,7 +41,7 @@ def test_a_sum_in_pieces_is_the_sum(width: int, adds: bool) -> None:
     weights, codes = torch.rand(3, width).double(), torch.randn(width, 5).double()
     before = torch.randn(3, 5).double()
     out = before.clone()
-    blockwise.sum_in_pieces(weights, codes, out, adds)
+    products.sum_in_pieces(weights, codes, out, adds)
     torch.testing.assert_close(out, weights @ codes + (before if adds else 0))
 
 
@@ -438,16 +438,16 @@ def test_replicas_keep_their_weights_too(hard: bool, monkeypatch: pytest.MonkeyP
     torch.testing.assert_close(*gradients)
 
 
-@pytest.mark.parametrize(("hard", "products"), [(False, 5), (True, 4)])
+@pytest.mark.parametrize(("hard", "count"), [(False, 5), (True, 4)])
 def test_no_mixture_is_made_of_what_is_chosen(
-    hard: bool, products: int, monkeypatch: pytest.MonkeyPatch
+    hard: bool, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    multiply = Mock(wraps=blockwise._multiply)
-    monkeypatch.setattr(blockwise, "_multiply", multiply)
+    multiply = Mock(wraps=products.multiply)
+    monkeypatch.setattr(products, "multiply", multiply)
     query, codebook = inputs()
     v = dc.mix(query, codebook, hard=hard, way="blockwise")
     torch.autograd.grad(v.square().sum(), (query, codebook))
-    assert multiply.call_count == products
+    assert multiply.call_count == count
 
 
 @several_blocks

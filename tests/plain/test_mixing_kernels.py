@@ -17,7 +17,7 @@ import dcgraph as dc
 from captured import losses_of_captured_steps
 from dcgraph import kernels
 from dcgraph.counters import draw_gumbel_at, draw_kept
-from dcgraph.mixing import Way, blockwise, operators, plain, steps_by_torch, ways
+from dcgraph.mixing import Way, blockwise, operators, plain, products, steps_by_torch, ways
 from dcgraph.mixing.blockwise import Block
 from dcgraph.mixing.functions import make_problem
 from dcgraph.mixing.problem import Problem
@@ -142,7 +142,7 @@ def test_gradients_in_bfloat16_where_one_category_has_all_the_weight(
     monkeypatch.setitem(blockwise._KEPT, DEVICE, kept)
     monkeypatch.setattr(blockwise, "product_dtype", lambda p: p.query.dtype)
     if DEVICE == "cpu":
-        monkeypatch.setattr(blockwise, "_multiply", multiply_roughly)
+        monkeypatch.setattr(products, "multiply", multiply_roughly)
     p = problem(beta=0.1, tau=0.0)
     p = p.with_index(TARGET) if name == "an index" else p
     rough = [(scale * t).detach().bfloat16().requires_grad_() for t in (p.query, p.codebook)]
@@ -171,7 +171,7 @@ def test_bfloat16_where_categories_with_almost_the_same_row_compete(
     monkeypatch.setitem(blockwise._KEPT, DEVICE, kept)
     monkeypatch.setattr(blockwise, "product_dtype", lambda p: p.query.dtype)
     if DEVICE == "cpu":
-        monkeypatch.setattr(blockwise, "_multiply", multiply_roughly)
+        monkeypatch.setattr(products, "multiply", multiply_roughly)
     assert compete(gap, torch.bfloat16, "blockwise", chooses) < 0.02
 
 

@@ -31,7 +31,7 @@ from torch import Tensor
 
 from .. import kernels
 from ..counters import GROUP
-from . import steps_by_torch
+from . import products, steps_by_torch
 from .problem import Problem
 
 _ENTRIES = {"cpu": 1 << 20, "cuda": 1 << 24, "cuda, kept": 1 << 25}
@@ -40,12 +40,6 @@ are made again, as many gradients stand beside them, and so a block has half as 
 
 _KEPT = {"cpu": 1 << 25, "cuda": 1 << 26}
 """Weights of one call that are kept for the backward pass, at most; else they are made again."""
-
-_PIECES = 7
-_SMALL, _LONG = 1 << 18, 1 << 13
-"""Products of at most so many entries, each a sum of at least so many terms, go in pieces."""
-
-_ALIGNED = 8  # a row of products that is no multiple of this long makes cuBLAS several times slower
 
 
 @dataclass(frozen=True)
@@ -103,7 +97,7 @@ def blocks(n: int, rows: int, device: torch.device, kept: bool = False) -> list[
     entries = _ENTRIES["cpu" if device.type == "cpu" else "cuda, kept" if kept else "cuda"]
     largest = max(GROUP, entries // max(1, rows))
     count = -(-n // largest)
-    uneven = n % _ALIGNED > 0 and device.type != "cpu" and n > 2 * GROUP
+    uneven = n % products.ALIGNED > 0 and device.type != "cpu" and n > 2 * GROUP
     count = max(count, 2) if uneven else count
     width = -(-n // (count * GROUP)) * GROUP
     starts = range(0, n, width)
@@ -123,7 +117,7 @@ def keeps(p: Problem, mixes: bool, learns: bool) -> bool:
     return learns and few and (mixes or not steps(p).IN_PLACE)
 
 
-def sums_up(p: Problem, mixes: bool, chooses: bool, learns: bool) -> bool:
+def makes_mixture(p: Problem, mixes: bool, chooses: bool, learns: bool) -> bool:
     """Whether the mixture is needed: not for a row that is chosen, if the weights are kept."""
     hard = chooses or p.index is not None
     return mixes and not (hard and keeps(p, mixes, learns))
@@ -161,7 +155,7 @@ def forward(
     """
     groups, rows, n, dim = p.shape
     island, run = p.island, steps(p)
-    adds = sums_up(p, mixes, chooses, learns)
+    makes = makes_mixture(p, mixes, chooses, learns)
     new = p.query.new_empty
     query = p.query.to(product_dtype(p)).contiguous()
     keep = keeps(p, mixes, learns)
@@ -173,7 +167,7 @@ def forward(
         new(groups, rows, len(parts), dtype=island),
         new(groups, rows, dtype=island),
         new(groups, rows, dtype=torch.int64),
-        new(groups, rows, dim if adds else 0, dtype=island),
+        new(groups, rows, dim if makes else 0, dtype=island),
     )
     in_place = (run.IN_PLACE and query.dtype == island) or not mixes
     bases = state.base if keep else new(shape_of_bases, dtype=island)
@@ -184,10 +178,10 @@ def forward(
         codes = _codes(p, part, run)
         own = kept.of(parts, number)[:, -rows:] if keep else weights[..., : part.width]
         scores = own if keep and in_place else buffer[..., : part.width]
-        _multiply(query, codes.mT, scores)
+        products.multiply(query, codes.mT, scores)
         run.absorb(p, part, scores, own, state, number, mixes, chooses)
-        if adds:
-            _sum_up(own, codes, state.mixture, adds=number > 0)
+        if makes:
+            products.sum_up(own, codes, state.mixture, adds=number > 0)
     mixture, lse, top = run.finish(state)
     return mixture, lse, state.index, top, kept
 
@@ -238,15 +232,15 @@ def backward(
         if has_scores:
             scores = kept.of(parts, number)
         else:
-            _multiply(both, codes.mT, scores)
+            products.multiply(both, codes.mT, scores)
         sums, dials = run.differentiate(p, part, scores, pair, lse, offset, of_lse, learns_dials)
         of_parts.append(sums)
         if dials is not None:
             d_tau += dials[0]
             d_beta += dials[1]
-        _sum_up(pair[:, :rows], codes, d_query, adds=number > 0)
+        products.sum_up(pair[:, :rows], codes, d_query, adds=number > 0)
         _multiply_into(d_codebook, p, part, pair, both[:, :height], run)
-    if of_mixture is not None and of_lse is None:  # then deltas should add up to 0, as below
+    if of_mixture is not None and of_lse is None:  # as in _backward_of_weights
         d_query = run.balanced(d_query, torch.cat(of_parts, -1), mixture, p.query.dtype)
     return d_query.to(p.query.dtype), d_codebook, d_tau, d_beta
 
@@ -278,9 +272,9 @@ def _backward_of_weights(
         codes = _codes(p, part, run)
         entries, base = kept.of(parts, number), kept.bases[..., number]
         delta = entries[:, :rows]
-        _multiply(v, codes.mT, delta)
+        products.multiply(v, codes.mT, delta)
         of_parts.append(run.differentiate_kept(p, delta, entries[:, rows:], base, lse, offset))
-        _sum_up(delta, codes, d_query, adds=number > 0)
+        products.sum_up(delta, codes, d_query, adds=number > 0)
     sums = of_parts[0] if len(parts) == 1 else torch.cat(of_parts, -1)
     for number, part in enumerate(parts):
         beside = run.beside(query, v, sums, kept.bases[..., number], lse)
@@ -295,7 +289,7 @@ def _backward_of_choice(
 
     <v, m> is the mean of <v, C> by the weights. Again the deltas should add up to 0, and the excess
     times any row of the codebook may be taken off dq. Most of it comes from the largest weight, and
-    so from the row that was chosen; beside the v that this row has all of, it does not count.
+    so from the row that was chosen. In dC it would be nothing beside v, which that row has all of.
     """
     groups, rows, n, dim = p.shape
     dtype = product_dtype(p)
@@ -304,9 +298,9 @@ def _backward_of_choice(
     of_parts = []
     for number, part in enumerate(parts):
         entries, base = kept.of(parts, number), kept.bases[..., number]
-        products = entries[:, :rows]
-        _multiply(v, _codes(p, part, run).mT, products)
-        of_parts.append(run.sums_kept(p, products, entries[:, rows:], base, lse))
+        inner = entries[:, :rows]
+        products.multiply(v, _codes(p, part, run).mT, inner)
+        of_parts.append(run.sums_kept(p, inner, entries[:, rows:], base, lse))
     total, of_weights = torch.cat(of_parts, -1).sum(-1).unbind(-1)
     offset = -total / of_weights.where(of_weights > 0, 1.0)
     d_query = v.new_empty(groups, rows, dim, dtype=p.island)
@@ -316,7 +310,7 @@ def _backward_of_choice(
         entries, base = kept.of(parts, number), kept.bases[..., number]
         delta = entries[:, :rows]
         of_parts.append(run.differentiate_kept(p, delta, entries[:, rows:], base, lse, offset))
-        _sum_up(delta, _codes(p, part, run), d_query, adds=number > 0)
+        products.sum_up(delta, _codes(p, part, run), d_query, adds=number > 0)
         _multiply_into(d_codebook, p, part, delta, query, run)
     excess = torch.cat(of_parts, -1).sum(-1, keepdim=True)
     d_query -= excess * p.codes(index.clamp(min=0))
@@ -332,7 +326,7 @@ def _multiply_into(
     product = target if direct else torch.empty_like(target, dtype=p.island)
     if pair.dtype == torch.float32 and pair.is_cuda:
         beside = beside.mT.contiguous().mT  # in TF32 columns add up faster than rows
-    _multiply(pair.mT, beside, product)
+    products.multiply(pair.mT, beside, product)
     if p.dropout:
         run.drop(p.keys[:, 0], p.dropout, product, part.first, target)
     elif not direct:
@@ -353,48 +347,3 @@ def _codes(p: Problem, part: Block, run: Any) -> Tensor:
     out = codes.new_empty(codes.shape, dtype=dtype)
     dropped: Tensor = run.drop(p.keys[:, 0], p.dropout, codes, part.first, out)
     return dropped
-
-
-def _sum_up(weights: Tensor, codes: Tensor, out: Tensor, adds: bool) -> None:
-    """The products that go along a block: ``out = weights @ codes``, or ``out += ...``.
-
-    In TF32 their sums are cut into pieces, one beside the other: an output of 512 x 512 alone does
-    not keep a GPU busy, and what cuBLAS does against that takes a quarter longer.
-    """
-    _, rows, dim = out.shape
-    in_tf32 = weights.is_cuda and torch.get_float32_matmul_precision() != "highest"
-    in_tf32 = in_tf32 and weights.dtype == torch.float32
-    if in_tf32 and len(weights) == 1 and rows * dim <= _SMALL and weights.shape[-1] >= _LONG:
-        sum_in_pieces(weights[0], codes[0], out[0], adds)
-    else:
-        _multiply(weights, codes, out, adds)
-
-
-def sum_in_pieces(weights: Tensor, codes: Tensor, out: Tensor, adds: bool) -> None:
-    """The same for matrices, in seven pieces of the sum and a rest."""
-    length = weights.shape[-1] // (_PIECES * _ALIGNED) * _ALIGNED
-    joined = _PIECES * length
-    pieces = weights[:, :joined].unflatten(1, (_PIECES, length)).transpose(0, 1)
-    total = torch.bmm(pieces, codes[:joined].unflatten(0, (_PIECES, length))).sum(0)
-    if joined < weights.shape[-1]:
-        total.addmm_(weights[:, joined:], codes[joined:])
-    if adds:
-        out.add_(total)
-    else:
-        out.copy_(total)
-
-
-def _multiply(a: Tensor, b: Tensor, out: Tensor, adds: bool = False) -> None:
-    """``out = a @ b``, or ``out += a @ b``; ``out`` may be of higher precision."""
-    options: dict[str, Any] = {"out": out}
-    if a.dtype != out.dtype:
-        options["out_dtype"] = out.dtype
-    multiply: Any = torch.bmm
-    add: Any = torch.baddbmm
-    if len(a) == 1:
-        a, b, options["out"] = a[0], b[0], out[0]
-        multiply, add = torch.mm, torch.addmm
-    if adds:
-        add(options["out"], a, b, **options)
-    else:
-        multiply(a, b, **options)

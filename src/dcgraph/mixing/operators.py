@@ -151,7 +151,7 @@ def _(query: Tensor, *others: Any) -> tuple[Tensor, ...]:
     way, mixes, chooses, learns = others[10:]
     value = query.new_empty(*query.shape[:2], query.shape[2] if mixes else 0)
     of_rows = query.new_empty(query.shape[:2], dtype=p.island)
-    made = way == "streaming" or blockwise.sums_up(p, mixes, chooses, learns)
+    made = way == "streaming" or blockwise.makes_mixture(p, mixes, chooses, learns)
     mixture = of_rows.new_empty(*query.shape[:2], query.shape[2] if made else 0)
     shapes: Any = (0, 0) if way == "streaming" else blockwise.kept_shapes(p, mixes, learns)
     dtype = query.dtype if way == "streaming" else blockwise.kept_dtype(p, mixes)

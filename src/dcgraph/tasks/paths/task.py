@@ -31,7 +31,7 @@ from .settings import HEADS, PRESETS, PathSettings
 from .transformer import CoKE
 
 _SCORES = 1 << 28  # that an evaluation makes at once: one gigabyte
-_BASELINES: dict[str, type[PathModel]] = {
+BASELINES: dict[str, type[PathModel]] = {
     "complex": ComplEx,
     "distmult": DistMult,
     "bilinear": Bilinear,
@@ -91,7 +91,7 @@ class Paths(Task):
             )
         if s.model == "coke":
             return CoKE(shape, layers=s.layers, heads=HEADS, dropout=s.dropout)
-        return _BASELINES[s.model](shape)
+        return BASELINES[s.model](shape)
 
     def inputs(self, settings: Settings, shared: Batch, rows: Batch, training: bool) -> Batch:
         """In training also the same paths backwards, as further examples.
