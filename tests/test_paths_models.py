@@ -9,8 +9,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.profiler import ProfilerActivity, profile
 
 import dcgraph as dc
+from dcgraph.checks import unchecked
 from dcgraph.tasks.paths.composing import (
     Bilinear,
     ComplEx,
@@ -138,6 +140,19 @@ def test_the_loss_is_one_versus_all_and_trains_everything(name: str) -> None:
     model.loss(source, path, target).sum().backward()
     for parameter in model.parameters():
         assert parameter.grad is not None and parameter.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("entities", [7, 4100])
+@pytest.mark.parametrize("name", MODELS)
+def test_no_step_of_training_waits_for_a_number(name: str, entities: int) -> None:
+    """A GPU cannot record one that does; some gradients of torch look for zeros, for example."""
+    shape = replace(SHAPE, entities=entities, l2_entities=0.1, relation_dropout=0.1)
+    model = MODELS[name](shape).train()
+    source, path, target = some_queries(5, 3)
+    with unchecked(), profile(activities=[ProfilerActivity.CPU]) as step:
+        model.loss(source, path, target).sum().backward()
+    done = {event.key for event in step.key_averages()}
+    assert "aten::mul" in done and not done & {"aten::item", "aten::nonzero"}
 
 
 def test_the_gradient_reaches_the_entities_through_the_hops() -> None:

@@ -14,6 +14,7 @@ from dcgraph.tasks.paths.hopping import DiscreteComplEx
 from dcgraph.tasks.paths.settings import SMALL, PathSettings
 from dcgraph.tasks.paths.task import Paths
 from dcgraph.training import train
+from path_models import MODELS
 from small_graphs import write_ring
 
 pytestmark = [
@@ -48,6 +49,15 @@ def test_path_queries_train_as_on_the_cpu(entities: int, compiled: bool, tmp_pat
     )
     for there, here in zip(cuda.curve, cpu.curve, strict=True):
         assert there.metrics["MRR/argmax"] == pytest.approx(here.metrics["MRR/argmax"], abs=0.02)
+
+
+@pytest.mark.parametrize("model", [name for name in MODELS if name != "discrete"])
+def test_every_baseline_trains_from_a_captured_step(model: str, tmp_path: Path) -> None:
+    task, settings = Paths(), settings_for(tmp_path, 5000)
+    one = replace(settings, model=model, precision="bf16", lr=0.02, epochs=4)  # type: ignore[arg-type]
+    outcome = train(task, [one], task.data(one), device="cuda")
+    first, last = (look.loss[0] for look in (outcome.curve[0], outcome.curve[-1]))
+    assert first is not None and last is not None and last < first
 
 
 @pytest.mark.parametrize("precision", ["tf32", "bf16"])

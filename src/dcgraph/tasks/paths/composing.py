@@ -172,7 +172,9 @@ class DistMult(PathModel):
     """Relations stretch: s * r1 * ... * rk, number by number."""
 
     def queries(self, source: Tensor, relations: Tensor, candidates: Sequence[Tensor]) -> Tensor:
-        return source * relations.prod(1)
+        for relation in relations.unbind(1):  # prod waits for a count of zeros in its gradient
+            source = source * relation
+        return source
 
 
 class Bilinear(PathModel):
