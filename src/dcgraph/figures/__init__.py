@@ -130,7 +130,7 @@ FIGURES: dict[str, Recipe] = {
         look=(
             "a model that chooses an entity at every hop loses little on paths three times as long "
             "as in training (a), and nothing on those twice as long (b), one that composes "
-            "relations loses more; on WN11 (c) longer paths in training help with all lengths."
+            "relations loses more; on WN11 (c) longer paths in training help with long ones."
         ),
         from_records=True,
     ),
