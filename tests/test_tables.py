@@ -280,6 +280,10 @@ def test_tables_can_be_run_together_and_in_part(capsys: pytest.CaptureFixture[st
     assert cli.main([*both, "--rows", "Ours, tau", "without"]) == 0
     said = capsys.readouterr().out
     assert "40 runs, 0 have a record" in said and "40 replicas as one population" in said
+    paths = ["reproduce", "paths", "--results", "nowhere", "--dry", "--rows"]
+    for text, runs in (("Ours", 3), ("Ours, ", 4)):  # a whole name is that row alone
+        assert cli.main([*paths, text]) == 0
+        assert f"paths: {runs} runs" in capsys.readouterr().out
     assert cli.main([*both, "--rows", "tau 7"]) == 2
     assert "no row has 'tau 7' in its name; there are" in capsys.readouterr().err
     assert cli.main(["reproduce", "addition", "listops", "--dry"]) == 2

@@ -59,7 +59,7 @@ def reproduce(
 
     Args:
         names: the table, or several.
-        rows: only rows whose name has one of these texts in it.
+        rows: only rows with one of these names, or with this text in their names.
         results: folder of the records.
         data_dir: folder of the data; else $DCGRAPH_DATA, the cache, a download.
         device: auto, cpu, cuda.
@@ -110,12 +110,18 @@ def _unique_jobs(tables: Sequence[Table], results: Path, rows: Sequence[str]) ->
         for name, of_row in jobs(table, results).items()
         for job in of_row
     ]
-    for text in rows:
-        if not any(text in name for name, _ in wanted):
-            known = ", ".join(repr(name) for name in dict(wanted))
-            raise CommandError(f"no row has {text!r} in its name; there are {known}.", 2)
-    chosen = (job for name, job in wanted if not rows or any(text in name for text in rows))
-    return list({job.record: job for job in chosen}.values())
+    names = list(dict(wanted))
+    chosen = {name for text in rows for name in _named(names, text)} if rows else names
+    return list({job.record: job for name, job in wanted if name in chosen}.values())
+
+
+def _named(names: Sequence[str], text: str) -> Sequence[str]:
+    """The row of this name; without one, those that have the text in their names."""
+    found = [name for name in names if name == text] or [name for name in names if text in name]
+    if not found:
+        known = ", ".join(map(repr, names))
+        raise CommandError(f"no row has {text!r} in its name; there are {known}.", 2)
+    return found
 
 
 def _write_page(table: Table, task: Task, results: Path) -> Path:
