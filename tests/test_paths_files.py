@@ -123,6 +123,11 @@ def test_the_fingerprint_is_that_of_the_graph(tmp_path: Path) -> None:
         ("train__txt", "a\tlikes\tb\n\na\tlikes\n", ", line 3: 2 columns, but there should be 3"),
         (
             "train__txt",
+            "a\tr\tb\na\tr\tc\na\tr\tb\t1\n",
+            ", line 3: 4 columns, but there should be 3 between tabs",
+        ),
+        (
+            "train__txt",
             "a likes b\n",
             ", line 1: 1 column, but there should be 3 between tabs: hea",
         ),
@@ -167,7 +172,11 @@ def test_names_that_are_not_listed_are_errors(tmp_path: Path) -> None:
     assert complaint(lambda: load_graph(str(folder))) == (
         f"{tmp_path / 'train.txt'}, line 2: the entity 'c' is not in {listed}; add it there."
     )
-    put(tmp_path, "entities.txt", "a\nb\nc\n")
+    folder_of(tmp_path, train__txt="0\tlikes\t1\n1\tlikes\t2\n", test__txt="0\tlikes\t1\n")
+    assert complaint(lambda: load_graph(str(folder))) == (
+        f"{tmp_path / 'train.txt'}, line 2: the entity '2' is not in {listed}; add it there."
+    )
+    folder_of(tmp_path, entities__txt="a\nb\nc\n")
     put(tmp_path, "relations.txt", f"likes\n{'x' * 50}\n")
     assert "line 3: the relation 'knows' is not in" in complaint(lambda: load_graph(str(folder)))
 
@@ -176,7 +185,7 @@ def test_what_is_missing_or_damaged_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert complaint(lambda: load("fb15k")) == (
-        "'fb15k' is no folder and no graph of ours; did you mean 'fb15k-237'? "
+        "'fb15k' is no folder, seen from here, and no graph of ours; did you mean 'fb15k-237'? "
         "There are: wn11, fb13, fb15k-237, wn18rr, nations, umls, kinships."
     )
     folder = folder_of(tmp_path / "graph")
@@ -189,9 +198,13 @@ def test_what_is_missing_or_damaged_is_an_error(
     assert "test.txt.gz is damaged or not in gzip (" in complaint(lambda: load(str(folder)))
     monkeypatch.delenv("DCGRAPH_DATA", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    said = complaint(lambda: load("nations"))
-    assert said.startswith("small-kg/nations/test.txt is missing: looked at ")
+    said = complaint(lambda: load("wn18rr"))
+    assert said.startswith("wn18rr/test.txt.gz is missing: looked at ")
     assert "no download address is known; fetch it and put it at" in said
+    for name in ("nations", "umls", "kinships"):
+        for file in sources.GRAPHS[name].values():
+            (url,) = file.urls
+            assert url.endswith(file.path.removeprefix("small-kg"))
 
 
 # Path queries
@@ -324,7 +337,7 @@ def test_queries_in_arrays(tmp_path: Path, graph: KnowledgeGraph) -> None:
 
 def test_bad_arrays_are_errors(tmp_path: Path, graph: KnowledgeGraph) -> None:
     path = tmp_path / "q.npz"
-    for rows, reason in [
+    cases: list[tuple[tuple[list[int], list[list[int]], list[int]], str]] = [
         (
             ([0], [[0, 6]], [1]),
             ": path has numbers from 0 to 6, but the graph has -1 to 5; replace",
@@ -334,7 +347,9 @@ def test_bad_arrays_are_errors(tmp_path: Path, graph: KnowledgeGraph) -> None:
         (([0], [[0, -1, 2]], [1]), ": a path is empty or has a gap; pad it with -1 on the right."),
         (([0], [[-1]], [1]), ": a path is empty or has a gap; pad it with -1 on the right."),
         (([0, 1], [[0]], [1]), ": source, path and target do not fit together; replace it."),
-    ]:
+        (([0], [[]], [1]), " has no queries; replace it."),
+    ]
+    for rows, reason in cases:
         queries_npz(path, *rows)
         assert complaint(lambda: read_queries(path, graph)).startswith(f"{path}{reason}")
 

@@ -36,7 +36,7 @@ from dcgraph.tasks.paths.settings import (
 from dcgraph.tasks.paths.task import Paths
 from dcgraph.tasks.paths.walking import parse, walk
 from dcgraph.training import Outcome, train
-from dcgraph.training.models import save_model
+from dcgraph.training.models import ModelError, load_model, save_model
 from dcgraph.training.records import make_records
 from dcgraph.training.tables import jobs
 from small_graphs import write_ring
@@ -306,6 +306,40 @@ def test_unknown_names_are_told_the_closest(
     assert cli.main(["predict", "paths", entity, path, "--model", str(saved)]) != 0
     error = capsys.readouterr().err
     assert complaint in error and error.count("\n") == 1
+
+
+def test_a_model_is_not_used_with_other_names(tmp_path: Path) -> None:
+    """Rows of its matrices would be vectors of other entities, without a word."""
+    write_ring(tmp_path, ENTITIES, STEPS)
+    settings = settings_for(tmp_path)
+    save_model(tmp_path / "m.safetensors", Paths(), settings, Paths().model(settings), 0.5)
+    load_model(tmp_path / "m.safetensors", Paths())
+    for changed in ("a7", "e7\ne99\tnext\te7"):  # another order of names; another name
+        write_ring(tmp_path, ENTITIES, STEPS)
+        lines = (tmp_path / "train.txt").read_text().replace("e7", changed, 1)
+        (tmp_path / "train.txt").write_text(lines)
+        with pytest.raises(ModelError, match="had other names than now; bring those data back"):
+            load_model(tmp_path / "m.safetensors", Paths())
+
+
+def test_lengths_that_have_no_training_paths_are_errors(ring: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"length=6, but .* has training paths of 1 to 5 relations"):
+        Paths().data(settings_for(ring, length=6))
+    write_ring(tmp_path, ENTITIES, STEPS)
+    (tmp_path / "paths").mkdir()
+    for split in ("train", "valid", "test"):
+        (tmp_path / "paths" / f"{split}.txt").write_text("e0\tnext,next\te2\n")
+    with pytest.raises(DataError, match=r"length=1, but .* of 2 to 2 relations; use a --length"):
+        Paths().data(settings_for(tmp_path, length=1))
+
+
+def test_queries_without_competitors_are_an_error(tmp_path: Path) -> None:
+    """Both entities are right answers to everything."""
+    for split in ("train", "valid", "test"):
+        triples = "\n".join(f"{a}\tknows\t{b}" for a in "xy" for b in "xy")
+        (tmp_path / f"{split}.txt").write_text(triples)
+    with pytest.raises(DataError, match="no query of validation has competitors; use --protocol"):
+        Paths().data(settings_for(tmp_path, protocol="range", choose_by="MQ"))
 
 
 def test_mistakes_are_one_line(

@@ -285,7 +285,8 @@ def batches_per_epoch(data: Data, batch: int) -> list[int]:
     """How many whole batches each table of the training split gives; what is left over waits."""
     batches = [size // batch for size in data.sizes("train")]
     if not any(batches):
-        raise ValueError(f"batch={batch} is more than the {data.size('train')} training examples.")
+        count = data.size("train")
+        raise ValueError(f"batch={batch} is more than the {count} training examples; use less.")
     return batches
 
 

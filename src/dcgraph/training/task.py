@@ -137,6 +137,13 @@ class Task(ABC):
         """How the nodes decode when the best weights are chosen: one of ``decodes``."""
         return "argmax"
 
+    def vocabulary(self, settings: Settings) -> str:
+        """A fingerprint of what the rows of a model stand for, where that is in files.
+
+        It is saved with a model, which is not loaded when they stand for something else.
+        """
+        return ""
+
     def exhibits(self, model: nn.Module, settings: Settings, data: Data) -> Sequence[Exhibit]:
         """What to show of a trained model on the page of a run: examples, tables it learned."""
         return ()

@@ -123,7 +123,9 @@ def _files_of(name: str, data_dir: Path | None) -> dict[str, Path]:
     if name in GRAPHS:
         return located(name, data_dir)
     if not Path(name).is_dir():
-        raise DataError(f"{name!r} is no folder and no graph of ours; {closest(name, GRAPHS)}")
+        raise DataError(
+            f"{name!r} is no folder, seen from here, and no graph of ours; {closest(name, GRAPHS)}"
+        )
     return files_in(Path(name))
 
 

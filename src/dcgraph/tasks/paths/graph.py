@@ -30,9 +30,17 @@ class KnowledgeGraph:
 
     @cached_property
     def fingerprint(self) -> str:
-        names = "\n".join([*self.entities, "", *self.relations])
         parts = (part for split in self.triples for part in (split, self.triples[split]))
-        return fingerprint_of(names, *parts)
+        return fingerprint_of(self._all_names, *parts)
+
+    @cached_property
+    def fingerprint_of_names(self) -> str:
+        """Without the triples: of what the rows of a model are vectors of."""
+        return fingerprint_of(self._all_names)
+
+    @property
+    def _all_names(self) -> str:
+        return "\n".join([*self.entities, "", *self.relations])
 
     @cached_property
     def relation_names(self) -> tuple[str, ...]:

@@ -13,16 +13,14 @@ def numbering(names: Sequence[str], used: Collection[str]) -> dict[str, int]:
     """The number of each name that a file may use: its place among the names.
 
     A file may use these numbers themselves in place of all names. That is how it is read if none
-    of its entries is a name and all of them are such numbers.
+    of its entries is a name and all of them are numbers.
 
     >>> numbering(["a", "b"], used={"b"}), numbering(["a", "b"], used={"1"})
     ({'a': 0, 'b': 1}, {'0': 0, '1': 1})
     """
     by_name = {name: number for number, name in enumerate(names)}
-    if not any(entry in by_name for entry in used):
-        by_number = {str(number): number for number in range(len(names))}
-        if all(entry in by_number for entry in used):
-            return by_number
+    if not any(entry in by_name for entry in used) and all(entry.isdigit() for entry in used):
+        return {str(number): number for number in range(len(names))}
     return by_name
 
 

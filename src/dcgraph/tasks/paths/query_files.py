@@ -63,8 +63,10 @@ def _complaint(line: str, entity_of: Mapping[str, int], relation_of: Mapping[str
 def _from_arrays(path: Path, graph: KnowledgeGraph) -> list[Queries]:
     source, relations, target = read_arrays(path, ("source", "path", "target"))
     rows = relations.shape[:1]
-    if relations.ndim != 2 or not source.shape == target.shape == rows or not relations.numel():
+    if relations.ndim != 2 or not source.shape == target.shape == rows:
         raise DataError(f"{path}: source, path and target do not fit together; replace it.")
+    if not relations.numel():
+        raise DataError(f"{path} has no queries; replace it.")
     for name, numbers, least, limit in (
         ("source", source, 0, len(graph.entities)),
         ("path", relations, -1, 2 * len(graph.relations)),

@@ -93,7 +93,7 @@ def distinct_walks(
         if rounds == _PATIENCE:
             raise DataError(
                 f"the graph seems to have {count - missing:,} new paths of length {hops}, but "
-                f"{count:,} are needed; leave out this length, or add triples."
+                f"{count:,} are needed; add triples, or files of path queries beside them."
             )
     return joined(found)
 

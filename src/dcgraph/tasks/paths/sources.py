@@ -7,9 +7,15 @@ from pathlib import Path
 
 from ..datasets import File, locate
 
+# The small graphs are part of PyKEEN (Ali et al., 2021; MIT licence).
+_PYKEEN = "https://raw.githubusercontent.com/pykeen/pykeen/v1.11.1/src/pykeen/datasets"
 
-def _files(folder: str, checksums: Mapping[str, str]) -> dict[str, File]:
-    return {name: File(f"{folder}/{name}", sha256, ()) for name, sha256 in checksums.items()}
+
+def _files(folder: str, checksums: Mapping[str, str], copy: str | None = None) -> dict[str, File]:
+    return {
+        name: File(f"{folder}/{name}", sha256, () if copy is None else (f"{copy}/{name}",))
+        for name, sha256 in checksums.items()
+    }
 
 
 GRAPHS: dict[str, dict[str, File]] = {
@@ -62,6 +68,7 @@ GRAPHS: dict[str, dict[str, File]] = {
             "train.txt": "0830fa9da8e5bba2ccdaa45b7bdc9130451ba66b09ff2708f35fccaf82473e57",
             "valid.txt": "2b337a62e51a2f45c283eac98a70d21b7e0e102136be1539b2a52c652a7b0530",
         },
+        f"{_PYKEEN}/nations",
     ),
     "umls": _files(
         "small-kg/umls",
@@ -70,6 +77,7 @@ GRAPHS: dict[str, dict[str, File]] = {
             "train.txt": "873ef4925516b83e7f6f8cc02b4be51d848828710a7f65a956f0ac4a9e452f35",
             "valid.txt": "025c98f8a4891e2a6582ec5b40ee0d904031edad9c52554522f4b7904820c98e",
         },
+        f"{_PYKEEN}/umls",
     ),
     "kinships": _files(
         "small-kg/kinships",
@@ -78,6 +86,7 @@ GRAPHS: dict[str, dict[str, File]] = {
             "train.txt": "738612111a6acf0e39662bde24c7e72a4d1edf20931beea077da367dda689731",
             "valid.txt": "c56f8630a583178b1e569f11a64aa535ae1ce0b0912d8b1e24716be2b37f04da",
         },
+        f"{_PYKEEN}/kinships",
     ),
 }
 """The files of each graph, as they stand below a data folder."""

@@ -24,7 +24,7 @@ from .evaluation import stand
 from .graph import KnowledgeGraph
 from .hopping import DiscreteComplEx
 from .protocols import METRICS, Examination, Protocol, competitors, measured
-from .queries import inverse, unpacked
+from .queries import Queries, inverse, unpacked
 from .ranking import Standing, Ties, standing
 from .recurrent import ROP, PathRNN
 from .settings import HEADS, PRESETS, PathSettings
@@ -64,9 +64,16 @@ class Paths(Task):
         s = cast(PathSettings, settings)
         source, asked = _loaded(s.graph, data_dir or self._data_dir, s.protocol)
         self._graphs[s.graph] = source.graph
-        train = [group.packed() for group in source.splits["train"] if group.hops <= s.length]
-        splits: dict[str, list[Batch]] = {"train": train}
+        splits: dict[str, list[Batch]] = {
+            "train": [group.packed() for group in _trained_on(source.splits["train"], s)]
+        }
         for split, exam in asked.items():
+            if not exam.tables:
+                raise DataError(
+                    f"{s.graph}: no query of {split} has competitors; use --protocol all."
+                    if s.protocol == "range"
+                    else f"{s.graph} has no queries of {split}; add some."
+                )
             splits[split] = exam.tables if split == "test" else _chosen_on(exam.tables, s)
         return Data(splits, source.fingerprint, asked["test"].shared)
 
@@ -146,6 +153,9 @@ class Paths(Task):
     def evaluated_at_once(self, settings: Settings) -> int:
         return at_once(len(self.graph(cast(PathSettings, settings).graph).entities))
 
+    def vocabulary(self, settings: Settings) -> str:
+        return self.graph(cast(PathSettings, settings).graph).fingerprint_of_names
+
     def exhibits(self, model: nn.Module, settings: Settings, data: Data) -> Sequence[Exhibit]:
         from . import exhibits
 
@@ -173,6 +183,17 @@ def _loaded(
     """Reading, sampling and finding what queries reach take a while: once for a program."""
     source = load(graph, data_dir)
     return source, source.examinations(protocol)
+
+
+def _trained_on(groups: Sequence[Queries], settings: PathSettings) -> list[Queries]:
+    """The training paths that are not too long."""
+    lengths = [group.hops for group in groups]
+    if not min(lengths) <= settings.length <= max(lengths):
+        raise DataError(
+            f"length={settings.length}, but {settings.graph} has training paths of {min(lengths)} "
+            f"to {max(lengths)} relations; use a --length among these."
+        )
+    return [group for group in groups if group.hops <= settings.length]
 
 
 def _chosen_on(tables: Sequence[Batch], settings: PathSettings) -> list[Batch]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import zlib
 from array import array
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -46,13 +47,14 @@ def columns_of(path: Path, lines: Sequence[str], *forms: Sequence[str]) -> list[
     The table has one of the ``forms``, the names of its columns, in every line the same.
     """
     rows = [line for line in lines if line.strip()]
-    counts = {line.count("\t") + 1 for line in rows}
+    counts = Counter(line.count("\t") + 1 for line in rows)
     if len(counts) == 1 and any(len(form) in counts for form in forms):
         (width,) = counts
         entries = "\t".join(rows).split("\t")
         if "" not in entries:
             return [entries[column::width] for column in range(width)]
-    return fail_at(path, lines, lambda line: _complaint(line, max(counts, default=0), forms))
+    commonest = max(counts, key=lambda width: counts[width], default=0)
+    return fail_at(path, lines, lambda line: _complaint(line, commonest, forms))
 
 
 def _complaint(line: str, expected: int, forms: Sequence[Sequence[str]]) -> str:
