@@ -1,0 +1,89 @@
+"""Seconds that it takes to draw the path queries of a graph, to prepare them and to ask them.
+
+    python benchmarks/queries.py            # measure on the CPU, and on CUDA where there is one
+    python benchmarks/queries.py --table    # the records as a table
+
+Drawn are all paths of FB15k-237, as for the paper's table. To prepare the test queries of a graph
+is to find everything that is right for them; that is done once and kept. They are asked of a
+model with random weights, of the size of our presets: the work does not depend on the weights.
+On the CPU that is UMLS, on CUDA WN11. The files of these graphs are needed. A run takes a few
+seconds on 2 CPU cores, and about one minute on one H200. It writes
+benchmarks/results/queries-DEVICE.json.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from common import Record, main, markdown, records, stopwatch
+
+from dcgraph.tasks.paths.beams import by_beam
+from dcgraph.tasks.paths.data import PathData, load
+from dcgraph.tasks.paths.evaluation import stand
+from dcgraph.tasks.paths.protocols import Examination
+from dcgraph.tasks.paths.settings import BEST, SMALL, PathSettings
+from dcgraph.tasks.paths.task import Paths, at_once
+
+ASKED = {"cpu": SMALL, "cuda": BEST}
+
+
+def measure(name: str) -> Record:
+    device = torch.device(name)
+    rows = []
+
+    def timed(what: str, graph: str, work: Callable[[], object], count: int) -> None:
+        with stopwatch(device) as seconds:
+            work()
+        rows.append({"what": what, "graph": graph, "queries": count, "seconds": seconds[0]})
+
+    if name == "cpu":
+        drawn: list[PathData] = []
+        timed("draw", "fb15k-237", lambda: drawn.append(load("fb15k-237")), 0)
+        rows[-1]["queries"] = sum(len(g) for groups in drawn[0].splits.values() for g in groups)
+    settings = ASKED[name]
+    graph, data = settings.graph, load(settings.graph)
+    count = sum(map(len, data.splits["test"]))
+    with tempfile.TemporaryDirectory() as folder:
+
+        def prepared() -> Examination:
+            cache = Path(folder)
+            return data.examinations(settings.protocol, "test", cache=cache, device=device)["test"]
+
+        timed("prepare", graph, prepared, count)
+        timed("prepare, kept", graph, prepared, count)
+        exam = prepared().to(device)
+    model = _random_model(settings).to(device).eval()
+    block = at_once(exam.entities)
+    stand(model, exam.first(100), block)  # kernels are compiled here
+    timed("ask, argmax", graph, lambda: stand(model, exam, block), len(exam))
+    beam = by_beam(model, settings.beam)
+    timed(f"ask, beam of {settings.beam}", graph, lambda: stand(beam, exam, block), len(exam))
+    return {"rows": rows}
+
+
+def _random_model(settings: PathSettings) -> torch.nn.Module:
+    torch.manual_seed(0)
+    return Paths().model(settings)
+
+
+def table() -> str:
+    """The records as Markdown."""
+    rows = [
+        [
+            record["device"],
+            row["graph"],
+            row["what"],
+            f"{row['queries']:,}",
+            f"{row['seconds']:.1f}" if row["seconds"] >= 0.1 else f"{row['seconds']:.3f}",
+        ]
+        for record in records("queries")
+        for row in record["rows"]
+    ]
+    return markdown(["device", "graph", "what", "queries", "seconds"], rows)
+
+
+if __name__ == "__main__":
+    main("queries", __doc__.split("\n")[0], measure, table)
