@@ -83,9 +83,8 @@ def test_standings_by_hand(plain: Plain, data: st.DataObject, protocol: Protocol
     for hops, some in rows.items():
         every = some + backwards(some, r) if protocol == "all" else some
         truth = by_hand(edges, every, entities, protocol)
-        if protocol == "range":
-            skipped += sum(not competing for *_, competing in truth)
-            truth = [each for each in truth if each[2]]
+        skipped += sum(not competing for *_, competing in truth)
+        truth = [each for each in truth if each[2]]
         ours = stands.get(hops)
         found = [] if ours is None else [ours.higher, ours.same, ours.competitors]
         assert list(zip(*(t.tolist() for t in found), strict=True)) == truth

@@ -334,12 +334,39 @@ def test_lengths_that_have_no_training_paths_are_errors(ring: Path, tmp_path: Pa
 
 
 def test_queries_without_competitors_are_an_error(tmp_path: Path) -> None:
-    """Both entities are right answers to everything."""
+    """Who knows whom: what everybody knows has no competitors in its range, and others have."""
+    (tmp_path / "paths").mkdir()
     for split in ("train", "valid", "test"):
-        triples = "\n".join(f"{a}\tknows\t{b}" for a in "xy" for b in "xy")
-        (tmp_path / f"{split}.txt").write_text(triples)
+        (tmp_path / f"{split}.txt").write_text("x\tknows\ty\nz\tknows\ty\n")
+        (tmp_path / "paths" / f"{split}.txt").write_text("x\tknows\ty\n")
+    settings = settings_for(tmp_path, length=1)
     with pytest.raises(DataError, match="no query of validation has competitors; use --protocol"):
-        Paths().data(settings_for(tmp_path, protocol="range", choose_by="MQ"))
+        Paths().data(replace(settings, protocol="range", choose_by="MQ"))
+    assert Paths().data(settings).size("test") == 2
+
+
+def test_held_out_queries_are_not_trained_on_backwards(tmp_path: Path) -> None:
+    """Files may have a training path whose reverse is a query."""
+    write_ring(tmp_path, ENTITIES, STEPS)
+    (tmp_path / "paths").mkdir()
+    lines = {
+        "train": ["e0\tnext,next\te2", "e1\tnext,next\te3", "e2\tskip,**skip\te2"],
+        "valid": ["e3\t**next,**next\te1"],
+        "test": ["e4\tskip,skip\te2", "e2\tskip,**skip\te2"],  # the last: in both files
+    }
+    for split, some in lines.items():
+        (tmp_path / "paths" / f"{split}.txt").write_text("\n".join(some) + "\n")
+    base = settings_for(tmp_path, length=2, protocol="range", choose_by="MQ")
+    trained = {
+        (way, protocol): Paths()
+        .data(replace(base, backwards=way, protocol=protocol, choose_by="H@10"))
+        .size("train")
+        for way in ("triples", "paths")
+        for protocol in ("range", "all")
+    }
+    assert trained == {
+        ("triples", "range"): 3, ("triples", "all"): 2, ("paths", "range"): 2, ("paths", "all"): 2
+    }  # fmt: skip
 
 
 def test_mistakes_are_one_line(

@@ -1,14 +1,15 @@
 """Whom an answer competes with: two protocols.
 
 *range* (Guu et al., 2015): the competitors of an answer are the entities that the last relation of
-the path can lead to at all, wherever it starts. Queries without competitors are left out. Measured
-are the mean quantile (MQ) and the share of answers among the first 10 (H@10).
+the path can lead to at all, wherever it starts. Measured are the mean quantile (MQ) and the share
+of answers among the first 10 (H@10).
 
 *all*: the competitors are all entities, as for single triples (Bordes et al., 2013), and every path
 is also asked backwards, from its end to its start by inverse relations. Measured are the mean
 reciprocal rank (MRR) and the shares of answers among the first 1, 3 and 10.
 
 In both an entity that the query reaches in the whole graph is right too, and so no competitor.
+Queries without competitors are left out.
 """
 
 from __future__ import annotations
@@ -93,27 +94,29 @@ def examine(
     examinations = {}
     for split, groups in asked.items():
         tables: list[Batch] = [group.table() | {"right": next(sets)} for group in groups]
-        if protocol == "range":
-            tables = [_with_competitors(table, ranges, reached.sets) for table in tables]
-        joined = _joined(tables)
+        pools = ranges if protocol == "range" else graph.entities
+        joined = _joined([_with_competitors(table, pools, reached.sets) for table in tables])
         skipped = sum(map(len, groups)) - sum(len(table["target"]) for table in joined)
         examinations[split] = Examination(protocol, graph.entities, joined, shared, skipped)
     return examinations
 
 
-def _with_competitors(table: Batch, ranges: Ragged, sets: Ragged) -> Batch:
-    """The rows that have any.
+def _with_competitors(table: Batch, pools: Ragged | int, sets: Ragged) -> Batch:
+    """The rows that have any; ``pools`` are the ranges of the relations, or how many all are.
 
-    What a path reaches is in the range of its last relation, so sizes tell how many of the range
-    are left. A single one may be the target itself, if that is in the range and yet not reached.
+    What a path reaches is in the range of its last relation, so sizes tell how many of the pool
+    are left. A single one may be the target itself, if that is in the pool and yet not reached.
     """
     last, right, target = table["path"][:, -1].long(), table["right"].long(), table["target"]
-    left = ranges.sizes_of(last) - sets.sizes_of(right)
+    sizes = torch.full_like(last, pools) if isinstance(pools, int) else pools.sizes_of(last)
+    left = sizes - sets.sizes_of(right)
     single = (left == 1).nonzero().flatten()
-    for some in portions(ranges.sizes_of(last[single]), _AT_ONCE):
+    for some in portions(sizes[single], _AT_ONCE):
         rows = single[some]
-        reached = sets.contain(right[rows], target[rows])
-        left[rows] = (reached | ~ranges.contain(last[rows], target[rows])).long()
+        competes = sets.contain(right[rows], target[rows])
+        if not isinstance(pools, int):
+            competes |= ~pools.contain(last[rows], target[rows])
+        left[rows] = competes.long()
     kept = (left > 0).nonzero().flatten()
     return {name: tensor[kept] for name, tensor in table.items()}
 

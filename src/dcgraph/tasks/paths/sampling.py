@@ -4,9 +4,9 @@ A walk starts at an entity drawn uniformly from those with a triple. Each step d
 relations at the entity uniformly, inverse ones among them, and then one of the entities uniformly
 to which it leads. Training walks are in the graph of the training triples, all others in the
 whole graph. There are as many paths of each length as the split has triples: for FB15k-237
-that is 272,115 for training, 17,535 for validation and 20,466 for test. All paths are different;
-those for validation are not among the training paths, those for test in neither. The triples
-of a split are its paths of length 1.
+that is 272,115 for training, 17,535 for validation and 20,466 for test. All paths are different, in
+a split and from one to the next; a path and its reverse are the same one, for they can be asked and
+trained both ways. The triples of a split are its paths of length 1.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..datasets import DataError
 from .adjacency import Adjacency
 from .draws import below, combined, mixed
 from .graph import KnowledgeGraph
-from .queries import Queries, joined, single_hops
+from .queries import Queries, joined, single_hops, turned
 
 LENGTHS = {"train": range(2, 6), "validation": range(2, 6), "test": range(2, 11)}
 """The lengths of the walks in each split."""
@@ -65,7 +65,7 @@ def _sampled(
             stream = combined(*map(torch.tensor, (seed, list(LENGTHS).index(split), hops)))
             before = known.get(hops, torch.empty(0, dtype=torch.int64))
             drawn = distinct_walks(walked, hops, len(graph.triples[split]), stream, before)
-            known[hops] = torch.cat([before, marks(drawn)])
+            known[hops] = torch.cat([before, marks_both_ways(drawn, len(graph.relations))])
             groups.append(drawn)
         splits[split] = groups
     return splits
@@ -78,13 +78,13 @@ def distinct_walks(
     stream: Int64[Tensor, ""],
     known: Int64[Tensor, " known"],
 ) -> Queries:
-    """The first ``count`` different walks of a stream whose marks are not ``known``."""
+    """The first ``count`` different walks of a stream whose marks, both ways, are not ``known``."""
     found: list[Queries] = []
     seen, missing, start, rounds = known, count, 0, 0
     while missing or not found:
         some = walks(graph, hops, start, missing + missing // 8 + 64, stream)
         start += len(some)
-        mark = marks(some)
+        mark = marks_both_ways(some, graph.relations // 2)
         rows = _first_ones(mark, seen)[:missing]
         seen, new = torch.cat([seen, mark[rows]]), some[rows]
         found.append(new)
@@ -141,6 +141,11 @@ def marks(queries: Queries) -> Int64[Tensor, " queries"]:
     columns = [queries.source, *queries.path.unbind(1), queries.target]
     parts = zip(*(column.split(_AT_ONCE) for column in columns), strict=True)
     return torch.cat([combined(*part) for part in parts])
+
+
+def marks_both_ways(queries: Queries, relations: int) -> Int64[Tensor, " queries"]:
+    """The same for a path and its reverse; ``relations`` are those without inverses."""
+    return torch.minimum(marks(queries), marks(turned(queries, relations)))
 
 
 def _first_ones(

@@ -24,9 +24,10 @@ from .evaluation import stand
 from .graph import KnowledgeGraph
 from .hopping import DiscreteComplEx
 from .protocols import METRICS, Examination, Protocol, competitors, measured
-from .queries import Queries, inverse, unpacked
+from .queries import Queries, inverse, turned, unpacked
 from .ranking import Standing, Ties, standing
 from .recurrent import ROP, PathRNN
+from .sampling import marks
 from .settings import HEADS, PRESETS, PathSettings
 from .transformer import CoKE
 
@@ -64,9 +65,8 @@ class Paths(Task):
         s = cast(PathSettings, settings)
         source, asked = _loaded(s.graph, data_dir or self._data_dir, s.protocol)
         self._graphs[s.graph] = source.graph
-        splits: dict[str, list[Batch]] = {
-            "train": [group.packed() for group in _trained_on(source.splits["train"], s)]
-        }
+        trained = _without_queries(_trained_on(source.splits["train"], s), source, s)
+        splits: dict[str, list[Batch]] = {"train": [group.packed() for group in trained]}
         for split, exam in asked.items():
             if not exam.tables:
                 raise DataError(
@@ -110,8 +110,7 @@ class Paths(Task):
         if not training:
             return rows | {s.protocol: competitors(shared, rows, len(graph.entities))}
         rows = unpacked(rows)
-        single = rows["path"].shape[1] == 1
-        if s.backwards == "paths" or (s.backwards == "triples" and single):
+        if _is_turned(rows["path"].shape[1], s):
             back = inverse(rows["path"].flip(1), len(graph.relations))
             ends = {"source": rows["target"], "path": back, "target": rows["source"]}
             return {name: torch.cat([rows[name], ends[name]]) for name in ends}
@@ -194,6 +193,36 @@ def _trained_on(groups: Sequence[Queries], settings: PathSettings) -> list[Queri
             f"to {max(lengths)} relations; use a --length among these."
         )
     return [group for group in groups if group.hops <= settings.length]
+
+
+def _is_turned(hops: int, settings: PathSettings) -> bool:
+    """Whether paths of a length are trained from their end to their start, too."""
+    return settings.backwards == "paths" or (settings.backwards == "triples" and hops == 1)
+
+
+def _without_queries(
+    groups: Sequence[Queries], source: PathData, settings: PathSettings
+) -> list[Queries]:
+    """Without paths whose reverse is a query of validation or test, where that would be trained on.
+
+    Sampled paths never are such, and those of files may be. A triple that is in two splits as it
+    is stays: that is a matter of the data.
+    """
+    relations, kept = len(source.graph.relations), []
+    for group in groups:
+        if settings.protocol == "all" or _is_turned(group.hops, settings):
+            held_out = [
+                marks(other)
+                for split, others in source.splits.items()
+                for other in others
+                if split != "train" and other.hops == group.hops
+            ]
+            known = torch.cat([*held_out, torch.empty(0, dtype=torch.int64)])
+            reverse, itself = marks(turned(group, relations)), marks(group)
+            seen = torch.isin(reverse, known) & ~torch.isin(itself, known)
+            group = group[~seen] if bool(seen.any()) else group
+        kept.append(group)
+    return kept
 
 
 def _chosen_on(tables: Sequence[Batch], settings: PathSettings) -> list[Batch]:
