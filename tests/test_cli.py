@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import pty
+import re
 import signal
 import struct
 import subprocess
@@ -54,6 +55,7 @@ def test_help_fits_a_screen(
     command: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines = shown_help(command, capsys, monkeypatch, 80)
+    assert not re.search(r"\{None\}|\bSTR STR\b|\[STR", "\n".join(lines)), "arguments have names"
     listed = len(TABLES) if command == ["reproduce"] else 8  # names, a line for each
     assert len(lines) <= 25 + listed
     if command:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stderr
 from functools import partial, wraps
-from typing import Any
+from types import NoneType
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from ..checks import closest
 
@@ -45,6 +47,35 @@ def parse_options(kind: Any, prog: str, arguments: Sequence[str]) -> Any:
     import tyro
 
     return in_one_line(lambda: tyro.cli(kind, prog=prog, args=arguments))
+
+
+def with_metavars(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function, whose help names its arguments: tyro would write STR and {None}|INT."""
+
+    @wraps(command)
+    def named(*values: Any, **options: Any) -> Any:
+        return command(*values, **options)
+
+    signature = inspect.signature(command, eval_str=True)
+    parameters = [p.replace(annotation=_named_type(p)) for p in signature.parameters.values()]
+    del named.__wrapped__  # tyro would look there
+    named.__annotations__ = {p.name: p.annotation for p in parameters}
+    named.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return named
+
+
+def _named_type(parameter: inspect.Parameter) -> Any:
+    import tyro
+
+    kind: Any = parameter.annotation
+    others = [other for other in get_args(kind) if other is not NoneType]
+    if parameter.kind is parameter.POSITIONAL_ONLY:
+        metavar = parameter.name.upper()
+    elif NoneType in get_args(kind) and get_origin(others[0]) is not Literal:
+        metavar = others[0].__name__.upper()
+    else:
+        return kind
+    return Annotated[kind, tyro.conf.arg(metavar=metavar)]
 
 
 def first_word(arguments: Sequence[str]) -> str | None:

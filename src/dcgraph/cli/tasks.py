@@ -19,7 +19,7 @@ import torch
 from ..checks import closest
 from ..files import write_json
 from ..training import Interrupted, Settings, Task, Watch
-from .parsing import CommandError, parse_options
+from .parsing import CommandError, parse_options, with_metavars
 
 if TYPE_CHECKING:
     from ..training.runs import Job
@@ -113,7 +113,7 @@ def of_task(command: str, name: str, arguments: Sequence[str]) -> None:
     if command not in commands:
         has = ", ".join(["train", *commands])
         raise CommandError(f"task {name!r} has no command {command!r}; it has: {has}.", 2)
-    said = parse_options(commands[command], f"dcgraph {command} {name}", arguments)
+    said = parse_options(with_metavars(commands[command]), f"dcgraph {command} {name}", arguments)
     for text in [said] if isinstance(said, str) else said:
         print(text, flush=True)
 
