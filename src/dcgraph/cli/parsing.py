@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import inspect
 import io
+import types
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stderr
 from functools import partial, wraps
-from types import NoneType
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, get_args
 
 from ..checks import closest
 
@@ -68,14 +68,12 @@ def _named_type(parameter: inspect.Parameter) -> Any:
     import tyro
 
     kind: Any = parameter.annotation
-    others = [other for other in get_args(kind) if other is not NoneType]
     if parameter.kind is parameter.POSITIONAL_ONLY:
-        metavar = parameter.name.upper()
-    elif NoneType in get_args(kind) and get_origin(others[0]) is not Literal:
-        metavar = others[0].__name__.upper()
-    else:
-        return kind
-    return Annotated[kind, tyro.conf.arg(metavar=metavar)]
+        return Annotated[kind, tyro.conf.arg(metavar=parameter.name.upper())]
+    match get_args(kind):
+        case (type() as only, types.NoneType):
+            return Annotated[kind, tyro.conf.arg(metavar=only.__name__.upper())]
+    return kind
 
 
 def first_word(arguments: Sequence[str]) -> str | None:

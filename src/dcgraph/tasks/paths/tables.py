@@ -270,6 +270,7 @@ _BY_LOG = BEST.beta_share
 _NOISY = replace(
     _soft(quick(PAPER, 10)), lr=1e-2, tau=PAPER.tau, beta_share=1.0, length=3, evaluate_every=5
 )
+_HARD = replace(_NOISY, tau=1.0, estimator=BEST.estimator)
 
 NOISE = Table(
     name="paths-noise",
@@ -297,6 +298,11 @@ NOISE = Table(
             (replace(_NOISY, tau=1.0, beta_share=_BY_LOG, init=PAPER.init),),
             _ONCE,
         ),
+        *(
+            Row(f"hard, tau 1, share {share:g}", (replace(_HARD, beta_share=share),), _ONCE)
+            for share in (1.0, _BY_LOG, 0.01)
+        ),
+        Row("hard, tau 1, share 1, reversed", (replace(_HARD, noise="reversed"),), _ONCE),
     ),
 )
 

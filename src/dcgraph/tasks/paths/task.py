@@ -69,11 +69,8 @@ class Paths(Task):
         splits: dict[str, list[Batch]] = {"train": [group.packed() for group in trained]}
         for split, exam in asked.items():
             if not exam.tables:
-                raise DataError(
-                    f"{s.graph}: no query of {split} has competitors; use --protocol all."
-                    if s.protocol == "range"
-                    else f"{s.graph} has no queries of {split}; add some."
-                )
+                remedy = "use --protocol all" if s.protocol == "range" else "take a larger graph"
+                raise DataError(f"{s.graph}: no query of {split} has competitors; {remedy}.")
             splits[split] = exam.tables if split == "test" else _chosen_on(exam.tables, s)
         return Data(splits, source.fingerprint, asked["test"].shared)
 
