@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from common import Record, main, markdown, records, stopwatch
@@ -27,41 +29,47 @@ from dcgraph.tasks.paths.protocols import Examination
 from dcgraph.tasks.paths.settings import BEST, SMALL, PathSettings
 from dcgraph.tasks.paths.task import Paths, at_once
 
+T = TypeVar("T")
+
 ASKED = {"cpu": SMALL, "cuda": BEST}
 
 
 def measure(name: str) -> Record:
     device = torch.device(name)
-    rows = []
+    rows: list[Record] = []
 
-    def timed(what: str, graph: str, work: Callable[[], object], count: int) -> None:
+    def timed(what: str, graph: str, work: Callable[[], T], count: Callable[[T], int]) -> T:
         with stopwatch(device) as seconds:
-            work()
-        rows.append({"what": what, "graph": graph, "queries": count, "seconds": seconds[0]})
+            done = work()
+        row = {"what": what, "graph": graph, "queries": count(done), "seconds": seconds[0]}
+        rows.append(row)
+        return done
 
     if name == "cpu":
-        drawn: list[PathData] = []
-        timed("draw", "fb15k-237", lambda: drawn.append(load("fb15k-237")), 0)
-        rows[-1]["queries"] = sum(len(g) for groups in drawn[0].splits.values() for g in groups)
+        timed("draw", "fb15k-237", lambda: load("fb15k-237"), _all_queries)
     settings = ASKED[name]
     graph, data = settings.graph, load(settings.graph)
-    count = sum(map(len, data.splits["test"]))
     with tempfile.TemporaryDirectory() as folder:
+        cache = Path(folder)
 
         def prepared() -> Examination:
-            cache = Path(folder)
             return data.examinations(settings.protocol, "test", cache=cache, device=device)["test"]
 
-        timed("prepare", graph, prepared, count)
-        timed("prepare, kept", graph, prepared, count)
-        exam = prepared().to(device)
+        timed("prepare", graph, prepared, len)
+        exam = timed("prepare, kept", graph, prepared, len).to(device)
     model = _random_model(settings).to(device).eval()
     block = at_once(exam.entities)
     stand(model, exam.first(100), block)  # kernels are compiled here
-    timed("ask, argmax", graph, lambda: stand(model, exam, block), len(exam))
-    beam = by_beam(model, settings.beam)
-    timed(f"ask, beam of {settings.beam}", graph, lambda: stand(beam, exam, block), len(exam))
+    for what, way in (
+        ("argmax", model),
+        (f"beam of {settings.beam}", by_beam(model, settings.beam)),
+    ):
+        timed(f"ask, {what}", graph, partial(stand, way, exam, block), lambda _: len(exam))
     return {"rows": rows}
+
+
+def _all_queries(data: PathData) -> int:
+    return sum(len(group) for groups in data.splits.values() for group in groups)
 
 
 def _random_model(settings: PathSettings) -> torch.nn.Module:
