@@ -17,10 +17,13 @@ from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
+from typing import Annotated, Literal
 
 import pytest
+import tyro
 
 from dcgraph import cli, figures
+from dcgraph.cli.parsing import parse_options, with_metavars
 from dcgraph.tasks import TABLES, TASKS
 from dcgraph.tasks.addition.task import BEST
 from dcgraph.training.checkpoint import load
@@ -41,6 +44,31 @@ def shown_help(
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines[2:])) <= width + 2  # tyro does not fold the first paragraph
     return lines
+
+
+def test_help_of_commands_of_other_tasks(capsys: pytest.CaptureFixture[str]) -> None:
+    """What has no type, or says more than a type, stays as it is."""
+
+    def command(  # type: ignore[no-untyped-def]
+        place: str,
+        way: Literal["on", "back"],
+        /,
+        count=3,
+        *,
+        shade: Literal["red", "blue"] | None = None,
+        size: int | None = None,
+        own: Annotated[str, tyro.conf.arg(metavar="MINE")] = "",
+    ) -> str:
+        return f"{place} {way} {count} {shade} {size} {own}"
+
+    named = with_metavars(command)
+    said = parse_options(named, "do", ["there", "back", "--count", "4", "--size", "5"])
+    assert said == "there back 4 None 5 "
+    with pytest.raises(SystemExit):
+        parse_options(named, "do", ["--help"])
+    shown = capsys.readouterr().out
+    for words in ("PLACE", "{on,back}", "--size INT", "{None,red,blue}", "MINE"):
+        assert words in shown
 
 
 @pytest.mark.parametrize(

@@ -347,7 +347,7 @@ def test_bad_arrays_are_errors(tmp_path: Path, graph: KnowledgeGraph) -> None:
         (([0], [[0, -1, 2]], [1]), ": a path is empty or has a gap; pad it with -1 on the right."),
         (([0], [[-1]], [1]), ": a path is empty or has a gap; pad it with -1 on the right."),
         (([0, 1], [[0]], [1]), ": source, path and target do not fit together; replace it."),
-        (([0], [[]], [1]), " has no queries; replace it."),
+        (([0], [[]], [1]), " has no queries, or paths without relations; replace it."),
     ]
     for rows, reason in cases:
         queries_npz(path, *rows)

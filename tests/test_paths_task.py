@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import re
+import shutil
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -308,29 +310,35 @@ def test_unknown_names_are_told_the_closest(
     assert complaint in error and error.count("\n") == 1
 
 
-def test_a_model_is_not_used_with_other_names(tmp_path: Path) -> None:
-    """Rows of its matrices would be vectors of other entities, without a word."""
+@pytest.mark.parametrize("new", ["a7", "e7\ne99\tnext\te7"])
+def test_a_model_is_not_used_with_other_names(new: str, tmp_path: Path) -> None:
+    """As many in another order, or one more: rows would be vectors of other entities."""
     write_ring(tmp_path, ENTITIES, STEPS)
     settings = settings_for(tmp_path)
     save_model(tmp_path / "m.safetensors", Paths(), settings, Paths().model(settings), 0.5)
     load_model(tmp_path / "m.safetensors", Paths())
-    for changed in ("a7", "e7\ne99\tnext\te7"):  # another order of names; another name
-        write_ring(tmp_path, ENTITIES, STEPS)
-        lines = (tmp_path / "train.txt").read_text().replace("e7", changed, 1)
-        (tmp_path / "train.txt").write_text(lines)
-        with pytest.raises(ModelError, match="had other names than now; bring those data back"):
-            load_model(tmp_path / "m.safetensors", Paths())
+    for split in ("train", "valid", "test"):
+        file = tmp_path / f"{split}.txt"
+        file.write_text(re.sub(r"\be7$", new, file.read_text(), flags=re.MULTILINE))
+        file.write_text(re.sub(r"^e7\b", new.split()[0], file.read_text(), flags=re.MULTILINE))
+    entities = Paths().graph(str(tmp_path)).entities
+    assert len(entities) == (ENTITIES if new == "a7" else ENTITIES + 1)
+    with pytest.raises(ModelError, match="had other names than now; bring those data back"):
+        load_model(tmp_path / "m.safetensors", Paths())
 
 
-def test_lengths_that_have_no_training_paths_are_errors(ring: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"length=6, but .* has training paths of 1 to 5 relations"):
-        Paths().data(settings_for(ring, length=6))
+def test_lengths_that_have_no_training_paths(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     write_ring(tmp_path, ENTITIES, STEPS)
     (tmp_path / "paths").mkdir()
     for split in ("train", "valid", "test"):
         (tmp_path / "paths" / f"{split}.txt").write_text("e0\tnext,next\te2\n")
-    with pytest.raises(DataError, match=r"length=1, but .* of 2 to 2 relations; use a --length"):
+    with pytest.raises(DataError, match=r"no training paths of up to 1 relations .* of 2 to 2"):
         Paths().data(settings_for(tmp_path, length=1))
+    with caplog.at_level("INFO"):
+        assert Paths().data(settings_for(tmp_path, length=4)).sizes("train") == [1]
+    assert "has training paths of up to 2 relations" in caplog.text
 
 
 def test_queries_without_competitors_are_an_error(tmp_path: Path) -> None:
@@ -367,6 +375,10 @@ def test_held_out_queries_are_not_trained_on_backwards(tmp_path: Path) -> None:
     assert trained == {
         ("triples", "range"): 3, ("triples", "all"): 2, ("paths", "range"): 2, ("paths", "all"): 2
     }  # fmt: skip
+    other = shutil.copytree(tmp_path, tmp_path / "other")
+    (other / "paths" / "train.txt").write_text("e1\tnext\te2\ne1\tnext,next\te3\n")
+    left = Paths().data(replace(base, graph=str(other), backwards="paths"))
+    assert left.sizes("train") == [1], "no empty table"
 
 
 def test_mistakes_are_one_line(

@@ -114,6 +114,18 @@ def test_every_table_has_its_records(name: str) -> None:
         assert {job.record.exists() for job in wanted} == {row in have_records}, row
 
 
+@pytest.mark.parametrize("name", [name for name in TABLES if get_table(name).task == "paths"])
+def test_rows_of_one_graph_are_of_the_same_data(name: str) -> None:
+    """Walks could have been drawn in another way in between."""
+    found: dict[str, set[str]] = {}
+    for row in jobs(get_table(name), RESULTS).values():
+        for job in row:
+            if job.record.exists():
+                record = json.loads(job.record.read_text())
+                found.setdefault(record["settings"]["graph"], set()).add(record["data"])
+    assert found and all(len(data) == 1 for data in found.values())
+
+
 def test_the_targets_are_reached() -> None:
     cells = {(cell["row"], cell["column"]): cell["mean"] for cell in as_json(ADDITION, RESULTS)}
     assert cells["Ours, tau 8, lr 0.0003", "best on test, sample"] >= 98.1

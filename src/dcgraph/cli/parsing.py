@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import inspect
 import io
-import types
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stderr
 from functools import partial, wraps
+from pathlib import Path
 from typing import Annotated, Any, get_args
 
 from ..checks import closest
+
+_PLAIN: tuple[Any, ...] = (str, int, float, Path)
 
 
 class CommandError(Exception):
@@ -59,20 +61,24 @@ def with_metavars(command: Callable[..., Any]) -> Callable[..., Any]:
     signature = inspect.signature(command, eval_str=True)
     parameters = [p.replace(annotation=_named_type(p)) for p in signature.parameters.values()]
     del named.__wrapped__  # tyro would look there
-    named.__annotations__ = {p.name: p.annotation for p in parameters}
+    named.__annotations__ = {
+        p.name: p.annotation for p in parameters if p.annotation is not p.empty
+    }
     named.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     return named
 
 
 def _named_type(parameter: inspect.Parameter) -> Any:
+    """Only where tyro has nothing to say but the name of a type."""
     import tyro
 
     kind: Any = parameter.annotation
+    optional = [plain | None for plain in _PLAIN]
     if parameter.kind is parameter.POSITIONAL_ONLY:
-        return Annotated[kind, tyro.conf.arg(metavar=parameter.name.upper())]
-    match get_args(kind):
-        case (type() as only, types.NoneType):
-            return Annotated[kind, tyro.conf.arg(metavar=only.__name__.upper())]
+        if kind in [*_PLAIN, *optional, tuple[str, ...]]:
+            return Annotated[kind, tyro.conf.arg(metavar=parameter.name.upper())]
+    elif kind in optional:
+        return Annotated[kind, tyro.conf.arg(metavar=get_args(kind)[0].__name__.upper())]
     return kind
 
 

@@ -30,7 +30,7 @@ def save_model(path: Path, task: Task, settings: Settings, model: nn.Module, sco
         "task": task.name,
         "settings": json.dumps(asdict(settings)),
         "score": f"{score:.6f}",
-        "vocabulary": task.vocabulary(settings),
+        "names": task.names_fingerprint(settings),
     }
     write_atomically(path, lambda draft: save_file(weights, draft, notes))
 
@@ -56,7 +56,7 @@ def load_model(path: Path, task: Task) -> tuple[nn.Module, Settings]:
         settings = from_dict(task.settings, json.loads(notes["settings"]))
     except (KeyError, TypeError, ValueError) as error:
         raise ModelError(f"{str(path)!r} has settings this dcgraph cannot read: {error}") from error
-    if notes.get("vocabulary", "") not in ("", task.vocabulary(settings)):
+    if notes.get("names", "") not in ("", task.names_fingerprint(settings)):
         raise ModelError(
             f"{str(path)!r} was trained when its data had other names than now; bring those data "
             "back, or train again."

@@ -137,7 +137,7 @@ class Task(ABC):
         """How the nodes decode when the best weights are chosen: one of ``decodes``."""
         return "argmax"
 
-    def vocabulary(self, settings: Settings) -> str:
+    def names_fingerprint(self, settings: Settings) -> str:
         """A fingerprint of what the rows of a model stand for, where that is in files.
 
         It is saved with a model, which is not loaded when they stand for something else.

@@ -19,7 +19,7 @@ def numbering(names: Sequence[str], used: Collection[str]) -> dict[str, int]:
     ({'a': 0, 'b': 1}, {'0': 0, '1': 1})
     """
     by_name = {name: number for number, name in enumerate(names)}
-    if not any(entry in by_name for entry in used) and all(entry.isdigit() for entry in used):
+    if not any(entry in by_name for entry in used) and all(map(_is_number, used)):
         return {str(number): number for number in range(len(names))}
     return by_name
 
@@ -31,8 +31,11 @@ def in_order(used: Iterable[str]) -> list[str]:
     (['a', 'b'], ['9', '10'])
     """
     names = sorted(used)
-    whole = all(name.isascii() and name.isdigit() and len(name) < 19 for name in names)
-    return sorted(names, key=int) if whole else names
+    return sorted(names, key=int) if all(map(_is_number, names)) else names
+
+
+def _is_number(name: str) -> bool:
+    return name.isascii() and name.isdigit() and len(name) < 19
 
 
 def read_names(path: Path) -> list[str]:

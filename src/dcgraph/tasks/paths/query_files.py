@@ -66,7 +66,7 @@ def _from_arrays(path: Path, graph: KnowledgeGraph) -> list[Queries]:
     if relations.ndim != 2 or not source.shape == target.shape == rows:
         raise DataError(f"{path}: source, path and target do not fit together; replace it.")
     if not relations.numel():
-        raise DataError(f"{path} has no queries; replace it.")
+        raise DataError(f"{path} has no queries, or paths without relations; replace it.")
     for name, numbers, least, limit in (
         ("source", source, 0, len(graph.entities)),
         ("path", relations, -1, 2 * len(graph.relations)),

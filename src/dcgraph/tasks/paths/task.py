@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -32,6 +33,8 @@ from .settings import HEADS, PRESETS, PathSettings
 from .transformer import CoKE
 
 _SCORES = 1 << 28  # that an evaluation makes at once: one gigabyte
+_log = logging.getLogger(__name__)
+
 BASELINES: dict[str, type[PathModel]] = {
     "complex": ComplEx,
     "distmult": DistMult,
@@ -65,8 +68,8 @@ class Paths(Task):
         s = cast(PathSettings, settings)
         source, asked = _loaded(s.graph, data_dir or self._data_dir, s.protocol)
         self._graphs[s.graph] = source.graph
-        trained = _without_queries(_trained_on(source.splits["train"], s), source, s)
-        splits: dict[str, list[Batch]] = {"train": [group.packed() for group in trained]}
+        train = [group.packed() for group in _trained_on(source, s)]
+        splits: dict[str, list[Batch]] = {"train": train}
         for split, exam in asked.items():
             if not exam.tables:
                 remedy = "use --protocol all" if s.protocol == "range" else "take a larger graph"
@@ -149,7 +152,7 @@ class Paths(Task):
     def evaluated_at_once(self, settings: Settings) -> int:
         return at_once(len(self.graph(cast(PathSettings, settings).graph).entities))
 
-    def vocabulary(self, settings: Settings) -> str:
+    def names_fingerprint(self, settings: Settings) -> str:
         return self.graph(cast(PathSettings, settings).graph).fingerprint_of_names
 
     def exhibits(self, model: nn.Module, settings: Settings, data: Data) -> Sequence[Exhibit]:
@@ -181,15 +184,22 @@ def _loaded(
     return source, source.examinations(protocol)
 
 
-def _trained_on(groups: Sequence[Queries], settings: PathSettings) -> list[Queries]:
-    """The training paths that are not too long."""
+def _trained_on(source: PathData, settings: PathSettings) -> list[Queries]:
+    """The training paths that are not too long and no queries of other splits."""
+    groups = source.splits["train"]
     lengths = [group.hops for group in groups]
-    if not min(lengths) <= settings.length <= max(lengths):
+    if settings.length > max(lengths):
+        _log.info("%s has training paths of up to %d relations.", settings.graph, max(lengths))
+    short = [group for group in groups if group.hops <= settings.length]
+    kept = [group for group in _without_queries(short, source, settings) if len(group)]
+    if not kept:
         raise DataError(
-            f"length={settings.length}, but {settings.graph} has training paths of {min(lengths)} "
-            f"to {max(lengths)} relations; use a --length among these."
+            f"{settings.graph} has no training paths of up to {settings.length} relations that are "
+            f"not asked from their end; it has paths of {min(lengths)} to {max(lengths)} relations."
         )
-    return [group for group in groups if group.hops <= settings.length]
+    if dropped := sum(map(len, short)) - sum(map(len, kept)):
+        _log.info("%d training paths whose reverse is a query are left out.", dropped)
+    return kept
 
 
 def _is_turned(hops: int, settings: PathSettings) -> bool:
@@ -200,24 +210,22 @@ def _is_turned(hops: int, settings: PathSettings) -> bool:
 def _without_queries(
     groups: Sequence[Queries], source: PathData, settings: PathSettings
 ) -> list[Queries]:
-    """Without paths whose reverse is a query of validation or test, where that would be trained on.
+    """Without those whose reverse is a query of validation or test.
 
-    Sampled paths never are such, and those of files may be. A triple that is in two splits as it
-    is stays: that is a matter of the data.
+    It matters where they are trained backwards, or queries are asked backwards. Sampled paths never
+    are such, those of files may be. What files have in two splits as it is stays in both.
     """
     relations, kept = len(source.graph.relations), []
     for group in groups:
         if settings.protocol == "all" or _is_turned(group.hops, settings):
-            held_out = [
-                marks(other)
-                for split, others in source.splits.items()
-                for other in others
-                if split != "train" and other.hops == group.hops
-            ]
-            known = torch.cat([*held_out, torch.empty(0, dtype=torch.int64)])
-            reverse, itself = marks(turned(group, relations)), marks(group)
-            seen = torch.isin(reverse, known) & ~torch.isin(itself, known)
-            group = group[~seen] if bool(seen.any()) else group
+            there, back = marks(group), marks(turned(group, relations))
+            seen = torch.zeros(len(group), dtype=torch.bool)
+            for split in source.splits.keys() - {"train"}:
+                for asked in source.splits[split]:
+                    if asked.hops == group.hops:
+                        known = marks(asked)
+                        seen |= torch.isin(back, known) & ~torch.isin(there, known)
+            group = group[~seen]
         kept.append(group)
     return kept
 
