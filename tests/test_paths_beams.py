@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
 import torch
 from torch import Tensor
 
-from dcgraph.tasks.paths.beams import by_beam, follow
+from dcgraph.tasks.paths.beams import by_beam, follow, sharpest
 from dcgraph.tasks.paths.composing import ComplEx, PathModel, Shape
 from dcgraph.tasks.paths.hopping import DiscreteComplEx
+from dcgraph.tasks.paths.protocols import examine
 from path_models import MODELS
+from small_graphs import graph_of, queries_of
 
 SHAPE = Shape(entities=9, relations=4, width=6)
 SOURCES = torch.arange(9, dtype=torch.int32)
@@ -24,19 +27,21 @@ def model(request: pytest.FixtureRequest) -> PathModel:
     return MODELS[request.param](SHAPE).eval()
 
 
-def transitions(model: PathModel) -> Tensor:
+def transitions(model: PathModel, sharpness: float = 1.0) -> Tensor:
     """The probabilities of all answers to all single relations: relation, from, to."""
     with torch.no_grad():
         tables = [
-            model(SOURCES, torch.full((9, 1), relation, dtype=torch.int32)).softmax(1)
+            (sharpness * model(SOURCES, torch.full((9, 1), relation, dtype=torch.int32))).softmax(1)
             for relation in range(SHAPE.relations)
         ]
     return torch.stack(tables).double()
 
 
 @torch.no_grad()
-def test_a_beam_of_all_entities_sums_over_all_paths(model: PathModel) -> None:
-    steps, found = transitions(model), by_beam(model, SHAPE.entities)(SOURCES, PATHS)
+@pytest.mark.parametrize("sharpness", [1.0, 1.7])
+def test_a_beam_of_all_entities_sums_over_all_paths(model: PathModel, sharpness: float) -> None:
+    steps = transitions(model, sharpness)
+    found = by_beam(model, SHAPE.entities, sharpness)(SOURCES, PATHS)
     for query, path in enumerate(PATHS.tolist()):
         law = torch.eye(SHAPE.entities).double()[query]
         for relation in path:
@@ -85,3 +90,30 @@ def test_a_beam_needs_an_entity_and_a_relation() -> None:
         by_beam(model, 0)(SOURCES, PATHS)
     with pytest.raises(ValueError, match="at least 1 relation"):
         by_beam(model, 2)(SOURCES, PATHS[:, :0])
+    for sharpness in (0.0, math.nan):
+        with pytest.raises(ValueError, match="use more than 0"):
+            by_beam(model, 2, sharpness)(SOURCES, PATHS)
+
+
+@pytest.mark.parametrize(("lead", "needed"), [(3.0, 1.0), (1.5, 1.5), (0.7, 3.0)])
+def test_sharp_enough_that_a_small_doubt_is_none(lead: float, needed: float) -> None:
+    """From 0 the first relation leads to 1, which is ahead of 2; the second from 1 to 3 to 8.
+
+    From 2 it leads to 9 alone, which is likelier than each of those six if 2 has more than a sixth
+    of the probability of 1.
+    """
+    entities = 10
+    steps = torch.full((2, entities, entities), -20.0)
+    steps[0, 0, 1], steps[0, 0, 2] = 0.0, -lead
+    steps[1, 1, 3:9] = steps[1, 2, 9] = 0.0
+    triples = [(0, 0, 1), *((1, 1, tail) for tail in range(3, 9)), (2, 1, 9)]
+    two, one = queries_of([(0, [0, 1], 5)]), queries_of([(1, [1], 5)])
+
+    def score(source: Tensor, path: Tensor) -> Tensor:
+        return steps[path.squeeze(1), source]
+
+    adjacency = graph_of({"train": triples}, entities, 2).adjacency()
+    asked = examine(adjacency, {"validation": [one, two]}, "range")["validation"]
+    assert len(asked) == 2
+    assert sharpest(score, 4, asked, "MQ", block=8) == needed
+    assert sharpest(score, 1, asked, "MQ", block=8) == 1.0, "an argmax needs none"

@@ -18,7 +18,7 @@ from dcgraph.report import Replica, write_report
 from dcgraph.tasks import get_table, get_task
 from dcgraph.tasks.datasets import DataError
 from dcgraph.tasks.paths import data as path_data
-from dcgraph.tasks.paths.beams import by_beam
+from dcgraph.tasks.paths.beams import SHARPNESSES, by_beam
 from dcgraph.tasks.paths.composing import PathModel
 from dcgraph.tasks.paths.data import load
 from dcgraph.tasks.paths.evaluation import evaluate
@@ -194,8 +194,15 @@ def test_it_learns_the_ring_and_extrapolates(trained: tuple[Paths, Outcome], rin
         assert best["readout"][f"MRR, length {hops}"] > 0.9, hops
     # The population measures what each model alone is measured to have.
     exam = Examination("all", ENTITIES, list(data.tables("test")), data.shared, 0)
-    followed = evaluate(by_beam(outcome.model(0), settings.beam), exam)
     readout = records[0]["readout"]
+    sharpness = readout["sharpness of the beam"]
+    asked = Examination("all", ENTITIES, list(data.tables("validation")), data.shared, 0)
+    by_sharpness = {
+        tried: evaluate(by_beam(outcome.model(0), settings.beam, tried), asked).averages["MRR"]
+        for tried in SHARPNESSES
+    }
+    assert by_sharpness[sharpness] == max(by_sharpness.values())
+    followed = evaluate(by_beam(outcome.model(0), settings.beam, sharpness), exam)
     assert readout["MRR, beam"] == pytest.approx(followed.averages["MRR"])
     for hops, averages in followed.by_length.items():
         assert readout[f"H@10, beam, length {hops}"] == pytest.approx(averages["H@10"])
@@ -270,10 +277,12 @@ def test_predict_and_evaluate_by_a_beam(saved: Path, capsys: pytest.CaptureFixtu
     for beam in ("1", "3"):
         assert cli.main(["evaluate", "paths", "--model", str(saved), "--beam", beam]) == 0
         said[beam] = json.loads(capsys.readouterr().out)
-        assert said[beam]["beam"] == int(beam)
+        assert said[beam]["beam"] == int(beam) and said[beam]["sharpness"] in SHARPNESSES
     assert cli.main(["evaluate", "paths", "--model", str(saved)]) == 0
     ours = json.loads(capsys.readouterr().out)
-    assert ours["beam"] is None and ours["MRR"] == pytest.approx(said["1"]["MRR"], abs=1e-3)
+    assert ours["beam"] is ours["sharpness"] is None and ours["MRR"] == pytest.approx(
+        said["1"]["MRR"], abs=1e-3
+    )
     arguments = ["--model", str(saved), "--top", "2", "--beam", "3"]
     assert cli.main(["predict", "paths", "e0", "next,skip", *arguments]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -389,6 +398,7 @@ def test_mistakes_are_one_line(
         (["predict", "paths", "e0", "next", "--model", str(saved), "--top", "0"], "at least 1"),
         (["predict", "paths", "e0", "next", "--model", str(saved), "--beam", "0"], "at least 1"),
         (["evaluate", "paths", "--model", str(saved), "--beam", "-2"], "at least 1"),
+        (["evaluate", "paths", "--model", str(saved), "--sharpness", "2"], "with --beam"),
         (["train", "paths", "--graph", "wn12", "--out", str(tmp_path / "a")], "wn11"),
         (["train", "paths", "--choose-by", "MQ", "--out", str(tmp_path / "b")], "not measured"),
     ):

@@ -10,7 +10,7 @@ import torch
 
 from ...training.models import load_model
 from ..datasets import DataError
-from .beams import by_beam
+from .beams import by_beam, check_beam
 from .composing import PathModel
 from .data import PathData, load, load_graph, write
 from .evaluation import Score
@@ -29,6 +29,17 @@ def _trained(model: Path, data_dir: Path | None) -> tuple[PathModel, PathSetting
     return loaded, settings, task
 
 
+def _check_beam(beam: int | None, sharpness: float | None) -> None:
+    """Before anything is loaded, which may take a while."""
+    if beam is None and sharpness is not None:
+        raise DataError(f"sharpness={sharpness:g} is for a beam; use it with --beam.")
+    if beam is not None:
+        try:
+            check_beam(beam, 1.0 if sharpness is None else sharpness)
+        except ValueError as error:
+            raise DataError(str(error)) from None
+
+
 def evaluate(
     *,
     model: Path,
@@ -36,6 +47,7 @@ def evaluate(
     ties: Ties = "realistic",
     protocol: Literal["range", "all"] | None = None,
     beam: int | None = None,
+    sharpness: float | None = None,
     data_dir: Path | None = None,
 ) -> str:
     """Measure a trained model on the path queries of its graph; prints JSON.
@@ -46,19 +58,21 @@ def evaluate(
         ties: rank of an answer among others of the same score.
         protocol: range or all; else the one it was trained with.
         beam: entities to follow at once; else the model's own way, for ours the argmax.
+        sharpness: of a beam, what scores are multiplied by; else chosen on validation queries.
         data_dir: folder of the data; else $DCGRAPH_DATA, the cache, a download.
     """
-    if beam is not None and beam < 1:
-        raise DataError(f"beam={beam}, but at least 1 entity is followed.")
+    _check_beam(beam, sharpness)
     on = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    network, settings, _ = _trained(model, data_dir)
+    network, settings, task = _trained(model, data_dir)
     queries = load(settings.graph, data_dir)
     if split not in queries.splits:
         raise DataError(f"{settings.graph} has no {split} queries; use --split test.")
     asked = queries.examinations(protocol or settings.protocol, split, device=on)[split]
     score: Score = network.to(on)
     if beam is not None:
-        score = by_beam(score, beam)
+        if sharpness is None:
+            sharpness = task.sharpness(network, settings, task.data(settings).to(on), beam)
+        score = by_beam(score, beam, sharpness)
     found = measure(score, asked.to(on), ties, at_once(asked.entities))
     return json.dumps(
         {
@@ -69,6 +83,7 @@ def evaluate(
             "protocol": found.protocol,
             "ties": found.ties,
             "beam": beam,
+            "sharpness": sharpness,
             "queries": found.queries,
             "skipped": found.skipped,
             **_rounded(found.averages),
@@ -91,6 +106,7 @@ def predict(
     model: Path,
     top: int = 10,
     beam: int | None = None,
+    sharpness: float | None = None,
     data_dir: Path | None = None,
 ) -> str:
     """Follow a path from an entity, and rank the answers.
@@ -107,15 +123,18 @@ def predict(
         model: file or folder of a run.
         top: how many answers to show.
         beam: entities to follow at once; else the model's own way, for ours the argmax.
+        sharpness: of a beam, what scores are multiplied by, else 1; `evaluate` tells the best.
         data_dir: folder of the data; else $DCGRAPH_DATA, the cache, a download.
     """
     if top < 1:
         raise DataError(f"top={top}, but at least 1 answer is shown.")
+    _check_beam(beam, sharpness)
     network, settings, task = _trained(model, data_dir)
     graph = task.graph(settings.graph)
+    query = parse(graph, entity, path)
     try:
-        return walk(network, graph, parse(graph, entity, path), top, beam).text()
-    except ValueError as error:  # a path that this model cannot read, a beam of none
+        return walk(network, graph, query, top, beam, sharpness or 1.0).text()
+    except ValueError as error:  # a path that this model cannot read
         raise DataError(str(error)) from None
 
 

@@ -18,7 +18,7 @@ from ...training.exhibits import Exhibit
 from ...training.settings import Settings
 from ...training.task import Batch, Data, Precision, Task
 from ..datasets import DataError
-from .beams import by_beam
+from .beams import by_beam, sharpest
 from .composing import Bilinear, ComplEx, DistMult, PathModel, Shape, TransE
 from .data import PathData, load, load_graph
 from .evaluation import stand
@@ -128,20 +128,36 @@ class Paths(Task):
     def readout(self, model: nn.Module, settings: Settings, data: Data) -> dict[str, float]:
         """By the tie rule of the paper, for each length, and by a beam; the rest is in the test."""
         s = cast(PathSettings, settings)
-        entities = len(self.graph(s.graph).entities)
-        exam = Examination(s.protocol, entities, list(data.tables("test")), data.shared, 0)
-        stands = stand(model, exam, block=at_once(entities))
+        exam, block = self._asked(s, data, "test"), self.evaluated_at_once(s)
+        stands = stand(model, exam, block)
         numbers = {
             f"{name}, ties as the paper": _mean(list(stands.values()), s.protocol, name, "paper")
             for name in METRICS[s.protocol]
         }
         numbers |= _by_length(stands, s.protocol, "")
         if s.beam > 1:
-            stands = stand(by_beam(model, s.beam), exam, block=at_once(entities))
+            sharpness = self.sharpness(model, s, data, s.beam)
+            numbers["sharpness of the beam"] = sharpness
+            stands = stand(by_beam(model, s.beam, sharpness), exam, block)
             for name in METRICS[s.protocol]:
                 numbers[f"{name}, beam"] = _mean(list(stands.values()), s.protocol, name)
             numbers |= _by_length(stands, s.protocol, ", beam")
         return numbers
+
+    def sharpness(self, model: nn.Module, settings: PathSettings, data: Data, beam: int) -> float:
+        """What a beam needs, by the queries and the metric that weights are chosen by.
+
+        Without queries for validation it is 1: the test is not for choosing.
+        """
+        if "validation" not in data.splits:
+            return 1.0
+        asked = self._asked(settings, data, "validation")
+        block = self.evaluated_at_once(settings)
+        return sharpest(model, beam, asked, settings.choose_by, block)
+
+    def _asked(self, settings: PathSettings, data: Data, split: str) -> Examination:
+        entities = len(self.graph(settings.graph).entities)
+        return Examination(settings.protocol, entities, list(data.tables(split)), data.shared, 0)
 
     def monitored(self, settings: Settings) -> str:
         return cast(PathSettings, settings).choose_by

@@ -93,6 +93,7 @@ def walk(
     query: Queries,
     top: int = 10,
     beam: int | None = None,
+    sharpness: float = 1.0,
 ) -> Walk:
     """Follow the model, which is in eval mode, on one query: in its own way, or by a beam."""
     beginnings = [
@@ -100,7 +101,7 @@ def walk(
     ]
     found = reachable(graph.adjacency(), beginnings)
     sets = [set(found.sets.take(of).lists()[0]) for of in found.of]
-    chosen, scores = _followed(model, query, beam)
+    chosen, scores = _followed(model, query, beam, sharpness)
     hops = tuple(
         tuple(_stop(graph, entity, probability, known) for entity, probability in stops)
         for stops, known in zip(chosen, sets, strict=False)
@@ -116,14 +117,14 @@ def walk(
 
 
 def _followed(
-    model: nn.Module, query: Queries, beam: int | None
+    model: nn.Module, query: Queries, beam: int | None, sharpness: float
 ) -> tuple[list[list[tuple[int, float]]], Float[Tensor, " entities"]]:
     """Entities on the way with their probabilities, and the scores of all at the end."""
     if beam is None:
         with trace(model) as steps:
             scores = model(query.source, query.path)[0]
         return [[(int(step.index), float(step.probability))] for step in steps], scores
-    *on_the_way, last = follow(model, query.source, query.path, beam)
+    *on_the_way, last = follow(model, query.source, query.path, beam, sharpness)
     chosen = []
     for step in on_the_way:
         probabilities = step.of_followed()[0].exp().tolist()
