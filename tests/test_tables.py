@@ -200,6 +200,9 @@ def test_a_beam_is_better_as_the_docs_say() -> None:
     )
     assert ours[1] - ours[10] < 2.5 and composed[1] - composed[10] > 20
     assert ours[10] - composed[10] > 20
+    runs = [job for row in jobs(SMALL_PATHS, RESULTS).values() for job in row]
+    readouts = [json.loads(job.record.read_text())["readout"] for job in runs]
+    assert {readout["sharpness of the beam"] for readout in readouts} == {1.0}
 
 
 @pytest.mark.parametrize("path", RENDER["PAGES"], ids=lambda path: path.name)
