@@ -10,10 +10,9 @@ is left of their probabilities, scaled to a sum of one. Every step is still from
 entity; a beam of one takes the argmax, as the paper does. (A search by beams with the scores of a
 model of triples is also the idea of CQD, Arakelyan et al., 2021.)
 
-A sum over entities needs probabilities that can be trusted. Those of a model that was trained with
-dropout are too flat for what it knows, so that entities it has little faith in get too much weight.
-Scores are therefore multiplied by a *sharpness*, one over the temperature of Guo et al. (2017),
-which is chosen on validation queries and has no effect on an argmax.
+A sum over entities needs probabilities that can be trusted, and those of a trained model may be too
+flat or too sharp. Scores are therefore multiplied by a *sharpness*, one over the temperature of Guo
+et al. (2017), which is chosen on validation queries and has no effect on an argmax.
 """
 
 from __future__ import annotations
