@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from dcgraph import cli
 from dcgraph.report import Replica, write_report
@@ -41,6 +42,7 @@ from dcgraph.training import Outcome, train
 from dcgraph.training.models import ModelError, load_model, save_model
 from dcgraph.training.records import make_records
 from dcgraph.training.tables import jobs
+from dcgraph.training.task import Data
 from small_graphs import write_ring
 
 ENTITIES = 12
@@ -216,6 +218,18 @@ def test_it_learns_the_ring_and_extrapolates(trained: tuple[Paths, Outcome], rin
     assert shown.title == "Paths it walked"
     lengths = [len(row) for row in getattr(shown, "rows")]  # noqa: B009
     assert lengths == [2, 2, 3, 3, 4, 4, 5, 5, 6, 6]
+
+
+def test_sharpness_is_not_chosen_on_the_test(trained: tuple[Paths, Outcome]) -> None:
+    """Without validation queries it is 1, and nothing is asked: this model has no answers."""
+    task, outcome = trained
+    settings = outcome.replicas[0]
+    assert isinstance(settings, PathSettings)
+    data = task.data(settings)
+    alone = Data({"train": data.tables("train"), "test": data.tables("test")}, "", data.shared)
+    assert task.sharpness(nn.Module(), settings, alone, beam=4) == 1.0
+    with pytest.raises(NotImplementedError):
+        task.sharpness(nn.Module(), settings, data, beam=4)
 
 
 def test_the_page_shows_what_the_weights_were_chosen_by(
