@@ -301,9 +301,8 @@ def test_training_needs_no_options(
 def test_a_terminal_gets_a_bar(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 25, 120, 0, 0))
-    program = "import sys, dcgraph.cli; sys.exit(dcgraph.cli.main())"
     run = subprocess.Popen(
-        [sys.executable, "-c", program, *QUICK, "--epochs", "40", "--out", str(tmp_path / "run")],
+        [sys.executable, "-m", "dcgraph", *QUICK, "--epochs", "40", "--out", str(tmp_path / "run")],
         stdout=subprocess.DEVNULL,
         stderr=theirs,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
@@ -322,7 +321,7 @@ def test_a_terminal_gets_a_bar(tmp_path: Path) -> None:
 
 def test_ctrl_c_says_how_to_go_on(tmp_path: Path) -> None:
     out = tmp_path / "run"
-    command = [sys.executable, "-c", "import sys, dcgraph.cli; sys.exit(dcgraph.cli.main())"]
+    command = [sys.executable, "-m", "dcgraph"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     arguments = ["train", "parity:Parity", "--out", str(out)]
     run = subprocess.Popen(

@@ -36,7 +36,7 @@ from dcgraph.tasks.paths.settings import (
     compressed,
     quick,
 )
-from dcgraph.tasks.paths.task import Paths
+from dcgraph.tasks.paths.task import SHARPNESS, Paths
 from dcgraph.tasks.paths.walking import parse, walk
 from dcgraph.training import Outcome, train
 from dcgraph.training.models import ModelError, load_model, save_model
@@ -197,7 +197,7 @@ def test_it_learns_the_ring_and_extrapolates(trained: tuple[Paths, Outcome], rin
     # The population measures what each model alone is measured to have.
     exam = Examination("all", ENTITIES, list(data.tables("test")), data.shared, 0)
     readout = records[0]["readout"]
-    sharpness = readout["sharpness of the beam"]
+    sharpness = readout[SHARPNESS]
     asked = Examination("all", ENTITIES, list(data.tables("validation")), data.shared, 0)
     by_sharpness = {
         tried: evaluate(by_beam(outcome.model(0), settings.beam, tried), asked).averages["MRR"]
@@ -304,6 +304,25 @@ def test_predict_and_evaluate_by_a_beam(saved: Path, capsys: pytest.CaptureFixtu
     for line in lines[2:4]:  # what else is followed, below
         assert line.startswith("          e") and line.endswith("  (no such path is known)")
     assert lines[4].startswith("  skip -> ? (1 known)") and "e6  known" in lines[5]
+
+
+def test_the_sharpness_of_training_is_kept(
+    saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """For its own beam nothing is chosen again; nobody would choose 7."""
+    model, settings = load_model(saved, Paths())
+    assert isinstance(settings, PathSettings)
+    path, own = tmp_path / "m.safetensors", str(settings.beam)
+    save_model(path, Paths(), settings, model, 0.5, {SHARPNESS: 7.0})
+    for beam, chosen in ((own, (7.0,)), ("2", SHARPNESSES)):
+        assert cli.main(["evaluate", "paths", "--model", str(path), "--beam", beam]) == 0
+        assert json.loads(capsys.readouterr().out)["sharpness"] in chosen
+    said = []
+    for arguments in ([], ["--sharpness", "7"], ["--sharpness", "1"]):
+        query = ["e0", "next,skip", "--model", str(path), "--beam", "2"]
+        assert cli.main(["predict", "paths", *query, *arguments]) == 0
+        said.append(capsys.readouterr().out)
+    assert said[0] == said[1] != said[2]
 
 
 def test_what_takes_long_is_said_once(

@@ -13,12 +13,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from dcgraph.nodes import Decode
 from dcgraph.training import Batch, Data, Interrupted, Outcome, Settings, Watch, loop, runs, train
 from dcgraph.training.checkpoint import CheckpointError, load, save
-from dcgraph.training.models import ModelError, load_model, save_model
+from dcgraph.training.models import ModelError, load_model, readout_of, save_model
 from dcgraph.training.order import order_of_epoch, schedule_of_epoch
 from dcgraph.training.records import make_records, read_record, write_record
 from dcgraph.training.runs import Job, finished_record, perform
@@ -413,11 +414,18 @@ def test_a_cut_off_job_keeps_its_populations(tmp_path: Path) -> None:
 def test_models_are_files_that_build_themselves(tmp_path: Path) -> None:
     torch.manual_seed(0)
     model = TASK.model(QUICK).eval()
-    save_model(tmp_path / "models" / "a.safetensors", TASK, QUICK, model, 0.5)
+    save_model(tmp_path / "models" / "a.safetensors", TASK, QUICK, model, 0.5, {"sum": 0.25})
     save_model(tmp_path / "models" / "b.safetensors", TASK, QUICK, TASK.model(QUICK), 0.2)
     loaded, settings = load_model(tmp_path, TASK)  # of a run's folder, the best
     bits = torch.tensor([[0.0, 1.0, 1.0]])
     assert settings == QUICK and torch.equal(loaded(bits), model(bits))
+    assert readout_of(tmp_path) == {"sum": 0.25}
+    assert readout_of(tmp_path / "models" / "b.safetensors") == {}
+    save_file({}, tmp_path / "older.safetensors")
+    assert readout_of(tmp_path / "older.safetensors") == {}
+    save_file({}, tmp_path / "odd.safetensors", {"readout": "[1]"})
+    with pytest.raises(ModelError, match="readout this dcgraph cannot read"):
+        readout_of(tmp_path / "odd.safetensors")
     with pytest.raises(ModelError, match="no model"):
         load_model(tmp_path / "c.safetensors", TASK)
     empty = tmp_path / "empty"

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from torch import nn
 
@@ -14,14 +18,26 @@ from .settings import Settings, from_dict
 from .task import Task
 
 _FORMAT = "dcgraph model 1"
+_NOTHING: Mapping[str, float] = MappingProxyType({})
 
 
 class ModelError(Exception):
     """Why a model file cannot be used: one line that names the remedy."""
 
 
-def save_model(path: Path, task: Task, settings: Settings, model: nn.Module, score: float) -> None:
-    """``score`` is what the weights were chosen by, so that the best of a folder can be found."""
+def save_model(
+    path: Path,
+    task: Task,
+    settings: Settings,
+    model: nn.Module,
+    score: float,
+    readout: Mapping[str, float] = _NOTHING,
+) -> None:
+    """Weights and settings, and what is known of them.
+
+    ``score`` is what the weights were chosen by, so that the best of a folder can be found;
+    ``readout`` are the numbers of ``task.readout``, some of which say how the model is best used.
+    """
     from safetensors.torch import save_file
 
     weights = {name: p.detach().cpu().contiguous() for name, p in model.named_parameters()}
@@ -30,6 +46,7 @@ def save_model(path: Path, task: Task, settings: Settings, model: nn.Module, sco
         "task": task.name,
         "settings": json.dumps(asdict(settings)),
         "score": f"{score:.6f}",
+        "readout": json.dumps(dict(readout)),
         "names": task.names_fingerprint(settings),
     }
     write_atomically(path, lambda draft: save_file(weights, draft, notes))
@@ -37,17 +54,10 @@ def save_model(path: Path, task: Task, settings: Settings, model: nn.Module, sco
 
 def load_model(path: Path, task: Task) -> tuple[nn.Module, Settings]:
     """The model in a file, or the best one in the folder of a run; in eval mode."""
-    from safetensors import SafetensorError, safe_open
-
     path = _best_in(path) if path.is_dir() else path
-    try:
-        with safe_open(path, framework="pt") as file:
-            notes = file.metadata() or {}
-            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except FileNotFoundError:
-        raise ModelError(f"there is no model {str(path)!r}.") from None
-    except (OSError, SafetensorError) as error:
-        raise ModelError(f"{str(path)!r} is not a safetensors file: {error}.") from error
+    with _opened(path) as file:
+        notes = file.metadata() or {}
+        weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     if notes.get("format") != _FORMAT:
         raise ModelError(f"{str(path)!r} is not a dcgraph model, or of another version.")
     if notes.get("task") != task.name:
@@ -68,6 +78,33 @@ def load_model(path: Path, task: Task) -> tuple[nn.Module, Settings]:
         raise ModelError(f"{str(path)!r} has other weights than its settings ask for.")
     model.load_state_dict(weights, strict=False)
     return model.eval(), settings
+
+
+def readout_of(path: Path) -> dict[str, float]:
+    """What was read out of the model that :func:`load_model` finds there; empty if not known."""
+    with _opened(_best_in(path) if path.is_dir() else path) as file:
+        notes = file.metadata() or {}
+    try:
+        return {
+            name: float(value) for name, value in json.loads(notes.get("readout", "{}")).items()
+        }
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ModelError(
+            f"{str(path)!r} has a readout this dcgraph cannot read: {error}"
+        ) from error
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            yield file
+    except FileNotFoundError:
+        raise ModelError(f"there is no model {str(path)!r}.") from None
+    except (OSError, SafetensorError) as error:
+        raise ModelError(f"{str(path)!r} is not a safetensors file: {error}.") from error
 
 
 def _best_in(folder: Path) -> Path:

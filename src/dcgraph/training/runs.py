@@ -78,8 +78,8 @@ def perform(
         for index, record in enumerate(make_records(task, outcome, data)):
             job = job_of[population[index]]
             if job.model is not None:
-                score = outcome.score(index)
-                save_model(job.model, task, job.settings, outcome.model(index), score)
+                model, score = outcome.model(index), outcome.score(index)
+                save_model(job.model, task, job.settings, model, score, record["readout"])
             write_record(job.record, record)
         yield outcome
     shutil.rmtree(work, ignore_errors=True)

@@ -8,7 +8,7 @@ from typing import Literal
 
 import torch
 
-from ...training.models import load_model
+from ...training.models import load_model, readout_of
 from ..datasets import DataError
 from .beams import by_beam, check_beam
 from .composing import PathModel
@@ -18,7 +18,7 @@ from .evaluation import evaluate as measure
 from .ranking import Ties
 from .sampling import sample
 from .settings import PathSettings
-from .task import Paths, at_once
+from .task import SHARPNESS, Paths, at_once
 from .walking import parse, walk
 
 
@@ -58,7 +58,8 @@ def evaluate(
         ties: rank of an answer among others of the same score.
         protocol: range or all; else the one it was trained with.
         beam: entities to follow at once; else the model's own way, for ours the argmax.
-        sharpness: of a beam, what scores are multiplied by; else chosen on validation queries.
+        sharpness: of a beam, what scores are multiplied by; else as for the beam of training, or
+            chosen on validation queries where the beam is another one.
         data_dir: folder of the data; else $DCGRAPH_DATA, the cache, a download.
     """
     _check_beam(beam, sharpness)
@@ -70,6 +71,8 @@ def evaluate(
     asked = queries.examinations(protocol or settings.protocol, split, device=on)[split]
     score: Score = network.to(on)
     if beam is not None:
+        if sharpness is None and beam == settings.beam:
+            sharpness = readout_of(model).get(SHARPNESS)
         if sharpness is None:
             sharpness = task.sharpness(network, settings, task.data(settings).to(on), beam)
         score = by_beam(score, beam, sharpness)
@@ -123,7 +126,7 @@ def predict(
         model: file or folder of a run.
         top: how many answers to show.
         beam: entities to follow at once; else the model's own way, for ours the argmax.
-        sharpness: of a beam, what scores are multiplied by, else 1; `evaluate` tells the best.
+        sharpness: of a beam, what scores are multiplied by; else as for the beam of training.
         data_dir: folder of the data; else $DCGRAPH_DATA, the cache, a download.
     """
     if top < 1:
@@ -132,8 +135,10 @@ def predict(
     network, settings, task = _trained(model, data_dir)
     graph = task.graph(settings.graph)
     query = parse(graph, entity, path)
+    if sharpness is None:
+        sharpness = readout_of(model).get(SHARPNESS, 1.0)
     try:
-        return walk(network, graph, query, top, beam, sharpness or 1.0).text()
+        return walk(network, graph, query, top, beam, sharpness).text()
     except ValueError as error:  # a path that this model cannot read
         raise DataError(str(error)) from None
 

@@ -33,6 +33,8 @@ from .settings import HEADS, PRESETS, PathSettings
 from .transformer import CoKE
 
 _SCORES = 1 << 28  # that an evaluation makes at once: one gigabyte
+SHARPNESS = "sharpness of the beam"
+"""Its name in the readout."""
 _log = logging.getLogger(__name__)
 
 BASELINES: dict[str, type[PathModel]] = {
@@ -137,7 +139,7 @@ class Paths(Task):
         numbers |= _by_length(stands, s.protocol, "")
         if s.beam > 1:
             sharpness = self.sharpness(model, s, data, s.beam)
-            numbers["sharpness of the beam"] = sharpness
+            numbers[SHARPNESS] = sharpness
             stands = stand(by_beam(model, s.beam, sharpness), exam, block)
             for name in METRICS[s.protocol]:
                 numbers[f"{name}, beam"] = _mean(list(stands.values()), s.protocol, name)
