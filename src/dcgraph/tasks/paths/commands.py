@@ -58,8 +58,7 @@ def evaluate(
         ties: rank of an answer among others of the same score.
         protocol: range or all; else the one it was trained with.
         beam: entities to follow at once; else the model's own way, for ours the argmax.
-        sharpness: of a beam, what scores are multiplied by; else as for the beam of training, or
-            chosen on validation queries where the beam is another one.
+        sharpness: of a beam, what scores are multiplied by; else chosen by validation queries.
         data_dir: folder of the data; else $DCGRAPH_DATA, the cache, a download.
     """
     _check_beam(beam, sharpness)
