@@ -20,12 +20,15 @@ import dcgraph as dc
 from dcgraph import cli
 from dcgraph.report import Replica, charts, write_report
 from dcgraph.report.png import data_uri
+from dcgraph.tasks import get_table
 from dcgraph.tasks.addition.task import DEMO, Addition, AdditionSettings
+from dcgraph.tasks.paths.task import Paths
 from dcgraph.training import train
 from dcgraph.training.exhibits import Examples, Grid
 from dcgraph.training.readouts import by_set
 from dcgraph.training.records import make_records
 from dcgraph.training.runs import Job, perform
+from dcgraph.training.tables import jobs
 from pages import Page, browse, in_browser, measured_in_browser
 from parity import QUICK, Parity
 
@@ -302,6 +305,20 @@ def test_odd_curves_stay_inside_the_chart(values: list[float | None], logarithmi
     for x, y in places:
         assert 0 <= x <= charts.WIDTH and 0 <= y <= charts.HEIGHT
     assert chart([None, None]) == ""
+
+
+def test_a_loss_that_explodes_leaves_the_others_to_be_seen(tmp_path: Path) -> None:
+    """The baseline ROP broke down on WN11; DistMult beside it did not."""
+    rows = jobs(get_table("paths"), Path(__file__).parents[1] / "results")
+    records = {name: json.loads(rows[name][0].record.read_text()) for name in ("ROP", "DistMult-C")}
+    replicas = [Replica(name, record) for name, record in records.items()]
+    write_report(tmp_path / "page.html", Paths(), replicas, title="two", command="none")
+    text = (tmp_path / "page.html").read_text()
+    (svg,) = re.findall(r'<svg[^>]*"training loss over training.*?</svg>', text, re.DOTALL)
+    assert ">1e6<" in svg and ">1<" in svg
+    (steady,) = [path for path in re.findall(r"<path[^>]*>.*?</path>", svg) if "DistMult-C" in path]
+    heights = [float(y) for y in re.findall(r"[ML]-?[\d.]+ (-?[\d.]+)", steady)]
+    assert max(heights) - min(heights) > 0.05 * charts.HEIGHT
 
 
 def test_a_map_is_darkest_where_the_value_is_largest() -> None:
