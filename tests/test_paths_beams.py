@@ -91,7 +91,7 @@ def test_a_beam_needs_an_entity_and_a_relation() -> None:
     with pytest.raises(ValueError, match="at least 1 relation"):
         by_beam(model, 2)(SOURCES, PATHS[:, :0])
     for sharpness in (0.0, math.nan):
-        with pytest.raises(ValueError, match="use more than 0"):
+        with pytest.raises(ValueError, match="use a finite number above 0"):
             by_beam(model, 2, sharpness)(SOURCES, PATHS)
 
 

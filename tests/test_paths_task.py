@@ -39,8 +39,9 @@ from dcgraph.tasks.paths.settings import (
 from dcgraph.tasks.paths.task import SHARPNESS, Paths
 from dcgraph.tasks.paths.walking import parse, walk
 from dcgraph.training import Outcome, train
-from dcgraph.training.models import ModelError, load_model, save_model
+from dcgraph.training.models import ModelError, load_model, readout_of, save_model
 from dcgraph.training.records import make_records
+from dcgraph.training.runs import Job, perform
 from dcgraph.training.tables import jobs
 from dcgraph.training.task import Data
 from small_graphs import write_ring
@@ -314,15 +315,32 @@ def test_the_sharpness_of_training_is_kept(
     assert isinstance(settings, PathSettings)
     path, own = tmp_path / "m.safetensors", str(settings.beam)
     save_model(path, Paths(), settings, model, 0.5, {SHARPNESS: 7.0})
-    for beam, chosen in ((own, (7.0,)), ("2", SHARPNESSES)):
+    for beam, chosen in ((own, (7.0,)), ("2", SHARPNESSES), ("1", (1.0,))):
         assert cli.main(["evaluate", "paths", "--model", str(path), "--beam", beam]) == 0
-        assert json.loads(capsys.readouterr().out)["sharpness"] in chosen
-    said = []
-    for arguments in ([], ["--sharpness", "7"], ["--sharpness", "1"]):
-        query = ["e0", "next,skip", "--model", str(path), "--beam", "2"]
-        assert cli.main(["predict", "paths", *query, *arguments]) == 0
-        said.append(capsys.readouterr().out)
-    assert said[0] == said[1] != said[2]
+        said = capsys.readouterr()
+        assert json.loads(said.out)["sharpness"] in chosen
+        assert ("Choosing the sharpness" in said.err) == (beam == "2")
+
+    def predicted(model: Path, *arguments: str) -> str:
+        query = ["e0", "next,skip", "--model", str(model), "--beam", "2", *arguments]
+        assert cli.main(["predict", "paths", *query]) == 0
+        return capsys.readouterr().out
+
+    as_trained, flat = predicted(path), predicted(path, "--sharpness", "1")
+    assert as_trained == predicted(path, "--sharpness", "7") != flat
+    assert predicted(saved) == flat, "of a model that says nothing of it"
+    save_model(path, Paths(), settings, model, 0.5, {SHARPNESS: math.nan})
+    assert cli.main(["evaluate", "paths", "--model", str(path), "--beam", own]) == 1
+    assert "use a finite number above 0" in capsys.readouterr().err
+
+
+def test_training_keeps_what_it_read_out(ring: Path, tmp_path: Path) -> None:
+    settings = settings_for(ring, epochs=1, evaluate_every=1)
+    job = Job(settings, tmp_path / "record.json", tmp_path / "model.safetensors")
+    list(perform(Paths(), [job], tmp_path / "work"))
+    found, (record, model) = readout_of(tmp_path), (job.record, job.model)
+    assert model is not None and SHARPNESS in found
+    assert found == pytest.approx(json.loads(record.read_text())["readout"], abs=1e-4)
 
 
 def test_what_takes_long_is_said_once(

@@ -307,18 +307,43 @@ def test_odd_curves_stay_inside_the_chart(values: list[float | None], logarithmi
     assert chart([None, None]) == ""
 
 
+def loss_chart(page: Path, records: dict[str, dict[str, Any]]) -> str:
+    replicas = [Replica(name, record) for name, record in records.items()]
+    write_report(page, Paths(), replicas, title="two", command="none")
+    (svg,) = re.findall(
+        r'<svg[^>]*"training loss over training.*?</svg>', page.read_text(), re.DOTALL
+    )
+    return str(svg)
+
+
 def test_a_loss_that_explodes_leaves_the_others_to_be_seen(tmp_path: Path) -> None:
     """The baseline ROP broke down on WN11; DistMult beside it did not."""
     rows = jobs(get_table("paths"), Path(__file__).parents[1] / "results")
     records = {name: json.loads(rows[name][0].record.read_text()) for name in ("ROP", "DistMult-C")}
-    replicas = [Replica(name, record) for name, record in records.items()]
-    write_report(tmp_path / "page.html", Paths(), replicas, title="two", command="none")
-    text = (tmp_path / "page.html").read_text()
-    (svg,) = re.findall(r'<svg[^>]*"training loss over training.*?</svg>', text, re.DOTALL)
-    assert ">1e6<" in svg and ">1<" in svg
+    for some in (records, {"ROP": records["ROP"]}):
+        svg = loss_chart(tmp_path / "page.html", some)
+        assert "in powers of ten" in svg and ">1e6<" in svg and ">1<" in svg
+    svg = loss_chart(tmp_path / "page.html", records)
     (steady,) = [path for path in re.findall(r"<path[^>]*>.*?</path>", svg) if "DistMult-C" in path]
     heights = [float(y) for y in re.findall(r"[ML]-?[\d.]+ (-?[\d.]+)", steady)]
     assert max(heights) - min(heights) > 0.05 * charts.HEIGHT
+
+
+@pytest.mark.parametrize(
+    ("losses", "exploded"),
+    [([9.0, 0.001], False), ([1.0, 990.0], False), ([1.0, 1010.0], True), ([0.0, 1.0], False)],
+)
+def test_only_a_loss_that_grows_a_thousandfold_is_drawn_so(
+    losses: list[float], exploded: bool, tmp_path: Path
+) -> None:
+    """Metrics never are, however small they begin."""
+    rows = jobs(get_table("paths"), Path(__file__).parents[1] / "results")
+    record = json.loads(rows["DistMult-C"][0].record.read_text())
+    record["curve"] = record["curve"][:2]
+    for look, loss, hits in zip(record["curve"], losses, (3e-4, 0.85), strict=True):
+        look |= {"loss": loss, "H@10/argmax": hits}
+    assert ("in powers of ten" in loss_chart(tmp_path / "page.html", {"one": record})) == exploded
+    assert ">0.8<" in (tmp_path / "page.html").read_text(), "the metric is drawn from 0 to 1"
 
 
 def test_a_map_is_darkest_where_the_value_is_largest() -> None:

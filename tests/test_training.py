@@ -423,9 +423,12 @@ def test_models_are_files_that_build_themselves(tmp_path: Path) -> None:
     assert readout_of(tmp_path / "models" / "b.safetensors") == {}
     save_file({}, tmp_path / "older.safetensors")
     assert readout_of(tmp_path / "older.safetensors") == {}
-    save_file({}, tmp_path / "odd.safetensors", {"readout": "[1]"})
-    with pytest.raises(ModelError, match="readout this dcgraph cannot read"):
-        readout_of(tmp_path / "odd.safetensors")
+    save_file({}, tmp_path / "partly.safetensors", {"readout": '{"a": 1.0, "b": null}'})
+    assert readout_of(tmp_path / "partly.safetensors") == {"a": 1.0}
+    for odd in ("[1]", "{"):
+        save_file({}, tmp_path / "odd.safetensors", {"readout": odd})
+        with pytest.raises(ModelError, match="readout this dcgraph cannot read; train it again"):
+            readout_of(tmp_path / "odd.safetensors")
     with pytest.raises(ModelError, match="no model"):
         load_model(tmp_path / "c.safetensors", TASK)
     empty = tmp_path / "empty"

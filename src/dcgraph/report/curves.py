@@ -14,7 +14,7 @@ from .charts import Line, Number, Point, line_chart
 from .groups import Group, epoch_of, keys, metric_of
 
 _DIAL_POINTS = 200
-_EXPLODED = 1000  # times the median: such a loss would press all others to the ground
+_EXPLODED = 1000  # times its first look: such a loss would press all others to the ground
 
 
 def curves_of(groups: Sequence[Group], task: Task) -> dict[str, Any]:
@@ -31,10 +31,10 @@ def curves_of(groups: Sequence[Group], task: Task) -> dict[str, Any]:
         lines = [line for group in groups for line in _lines(group, name)]
         values = [y for line in lines for _, y in line.points if y is not None]
         shares = name != "loss" and all(0 <= value <= 1 for value in values)
-        exploded = bool(values) and max(values) > _EXPLODED * statistics.median(values) > 0
+        exploded = name == "loss" and any(map(_explodes, lines))
         chart = line_chart(
             lines,
-            label=f"{title} over training, one line per replica",
+            label=f"{title} over training, one line per replica" + ", in powers of ten" * exploded,
             x_label="epoch",
             y_label=short,
             y_range=(0.0, 1.0) if shares else None,
@@ -43,6 +43,11 @@ def curves_of(groups: Sequence[Group], task: Task) -> dict[str, Any]:
         if chart:
             charts.append({"title": title, "svg": Markup(chart)})
     return {"groups": keys(groups), "charts": charts}
+
+
+def _explodes(line: Line) -> bool:
+    values = [y for _, y in line.points if y is not None]
+    return bool(values) and max(values) > _EXPLODED * values[0] > 0
 
 
 def _lines(group: Group, name: str) -> list[Line]:

@@ -82,27 +82,30 @@ def load_model(path: Path, task: Task) -> tuple[nn.Module, Settings]:
 
 def readout_of(path: Path) -> dict[str, float]:
     """What was read out of the model that :func:`load_model` finds there; empty if not known."""
-    with _opened(_best_in(path) if path.is_dir() else path) as file:
+    path = _best_in(path) if path.is_dir() else path
+    with _opened(path) as file:
         notes = file.metadata() or {}
     try:
-        return {
-            name: float(value) for name, value in json.loads(notes.get("readout", "{}")).items()
-        }
-    except (AttributeError, TypeError, ValueError) as error:
-        raise ModelError(
-            f"{str(path)!r} has a readout this dcgraph cannot read: {error}"
-        ) from error
+        found = json.loads(notes.get("readout", "{}"))
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise ModelError(f"{str(path)!r} has a readout this dcgraph cannot read; train it again.")
+    return {name: value for name, value in found.items() if isinstance(value, float)}
 
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
+    """The file of a model, or a line that says why there is none."""
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(path, framework="pt") as file:
             yield file
     except FileNotFoundError:
-        raise ModelError(f"there is no model {str(path)!r}.") from None
+        raise ModelError(
+            f"there is no model {str(path)!r}; name a file, or the folder of a finished run."
+        ) from None
     except (OSError, SafetensorError) as error:
         raise ModelError(f"{str(path)!r} is not a safetensors file: {error}.") from error
 

@@ -51,7 +51,7 @@ def check_beam(beam: int, sharpness: float) -> None:
         raise ValueError(f"beam={beam}, but at least 1 entity is followed.")
     if not 0 < sharpness < math.inf:
         raise ValueError(
-            f"sharpness={sharpness}, but scores are multiplied by it; use more than 0."
+            f"sharpness={sharpness}, but scores are multiplied by it; use a finite number above 0."
         )
 
 

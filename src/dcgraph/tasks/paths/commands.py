@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 from typing import Literal
 
@@ -20,6 +21,8 @@ from .sampling import sample
 from .settings import PathSettings
 from .task import SHARPNESS, Paths, at_once
 from .walking import parse, walk
+
+_log = logging.getLogger(__name__)
 
 
 def _trained(model: Path, data_dir: Path | None) -> tuple[PathModel, PathSettings, Paths]:
@@ -73,7 +76,10 @@ def evaluate(
         if sharpness is None and beam == settings.beam:
             sharpness = readout_of(model).get(SHARPNESS)
         if sharpness is None:
+            if beam > 1:
+                _log.info("Choosing the sharpness of the beam on validation queries.")
             sharpness = task.sharpness(network, settings, task.data(settings).to(on), beam)
+        _check_beam(beam, sharpness)
         score = by_beam(score, beam, sharpness)
     found = measure(score, asked.to(on), ties, at_once(asked.entities))
     return json.dumps(
@@ -125,7 +131,7 @@ def predict(
         model: file or folder of a run.
         top: how many answers to show.
         beam: entities to follow at once; else the model's own way, for ours the argmax.
-        sharpness: of a beam, what scores are multiplied by; else as for the beam of training.
+        sharpness: of a beam, what scores are multiplied by; else as in training, or 1.
         data_dir: folder of the data; else $DCGRAPH_DATA, the cache, a download.
     """
     if top < 1:
@@ -134,10 +140,10 @@ def predict(
     network, settings, task = _trained(model, data_dir)
     graph = task.graph(settings.graph)
     query = parse(graph, entity, path)
-    if sharpness is None:
-        sharpness = readout_of(model).get(SHARPNESS, 1.0)
+    if beam is not None and sharpness is None:
+        sharpness = readout_of(model).get(SHARPNESS)
     try:
-        return walk(network, graph, query, top, beam, sharpness).text()
+        return walk(network, graph, query, top, beam, sharpness or 1.0).text()
     except ValueError as error:  # a path that this model cannot read
         raise DataError(str(error)) from None
 

@@ -149,9 +149,10 @@ class Paths(Task):
     def sharpness(self, model: nn.Module, settings: PathSettings, data: Data, beam: int) -> float:
         """What a beam needs, by the queries and the metric that weights are chosen by.
 
-        Without queries for validation it is 1: the test is not for choosing.
+        Without queries for validation it is 1, for the test is not for choosing; and for a beam of
+        one, where it makes no difference.
         """
-        if "validation" not in data.splits:
+        if beam == 1 or "validation" not in data.splits:
             return 1.0
         asked = self._asked(settings, data, "validation")
         block = self.evaluated_at_once(settings)
