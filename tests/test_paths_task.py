@@ -19,10 +19,11 @@ from dcgraph.report import Replica, write_report
 from dcgraph.tasks import get_table, get_task
 from dcgraph.tasks.datasets import DataError
 from dcgraph.tasks.paths import data as path_data
-from dcgraph.tasks.paths.beams import SHARPNESSES, by_beam
+from dcgraph.tasks.paths.beams import SHARPNESSES, by_beam, by_steps
 from dcgraph.tasks.paths.composing import PathModel
 from dcgraph.tasks.paths.data import load
 from dcgraph.tasks.paths.evaluation import evaluate
+from dcgraph.tasks.paths.looking_back import WEIGHTS, looking_back
 from dcgraph.tasks.paths.protocols import Examination
 from dcgraph.tasks.paths.queries import unpacked
 from dcgraph.tasks.paths.settings import (
@@ -36,7 +37,7 @@ from dcgraph.tasks.paths.settings import (
     compressed,
     quick,
 )
-from dcgraph.tasks.paths.task import SHARPNESS, Paths
+from dcgraph.tasks.paths.task import SHARPNESS, WAY_BACK, Paths
 from dcgraph.tasks.paths.walking import parse, walk
 from dcgraph.training import Outcome, train
 from dcgraph.training.models import ModelError, load_model, readout_of, save_model
@@ -209,8 +210,21 @@ def test_it_learns_the_ring_and_extrapolates(trained: tuple[Paths, Outcome], rin
     assert readout["MRR, beam"] == pytest.approx(followed.averages["MRR"])
     for hops, averages in followed.by_length.items():
         assert readout[f"H@10, beam, length {hops}"] == pytest.approx(averages["H@10"])
+    weighed = looking_back(outcome.model(0))
+    by_weight = {
+        weight: evaluate(by_steps(weighed(weight), settings.beam), asked).averages["MRR"]
+        for weight in WEIGHTS
+    }
+    assert by_weight[readout[WAY_BACK]] == max(by_weight.values())
+    looked = evaluate(by_steps(weighed(readout[WAY_BACK]), settings.beam), exam)
+    assert readout["H@10, looking back"] == pytest.approx(looked.averages["H@10"])
+    for hops, averages in looked.by_length.items():
+        assert readout[f"MRR, looking back, length {hops}"] == pytest.approx(averages["MRR"])
     argmax_alone = task.readout(outcome.model(0), replace(settings, beam=1), data)
-    assert argmax_alone == {name: v for name, v in readout.items() if "beam" not in name}
+    other_ways = ("beam", "back")
+    assert argmax_alone == {
+        name: v for name, v in readout.items() if not any(way in name for way in other_ways)
+    }
     for replica in (0, 1):
         alone = evaluate(outcome.model(replica), exam).averages
         for name, value in alone.items():
@@ -332,6 +346,43 @@ def test_the_sharpness_of_training_is_kept(
     save_model(path, Paths(), settings, model, 0.5, {SHARPNESS: math.nan})
     assert cli.main(["evaluate", "paths", "--model", str(path), "--beam", own]) == 1
     assert "use a finite number above 0" in capsys.readouterr().err
+
+
+def test_predict_and_evaluate_looking_back(
+    saved: Path, ring: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, settings = load_model(saved, Paths())
+    assert isinstance(settings, PathSettings)
+    arguments = ["--model", str(saved), "--beam", "3", "--back", "0.5"]
+    assert cli.main(["evaluate", "paths", *arguments]) == 0
+    said = json.loads(capsys.readouterr().out)
+    asked = load(str(ring)).examinations("all", "test")["test"]
+    expected = evaluate(by_steps(looking_back(model)(0.5), 3), asked).averages
+    assert said["back"] == 0.5 and said["sharpness"] is None
+    assert said["MRR"] == pytest.approx(expected["MRR"], abs=1e-5)
+    assert cli.main(["predict", "paths", "e0", "next,skip", *arguments, "--top", "1"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].startswith("  next -> e1  ") and lines[-1].endswith("e6  known")
+    other, path = replace(settings, model="rnn"), tmp_path / "m.safetensors"
+    save_model(path, Paths(), other, Paths().model(other), 0.5)
+    for command in (["evaluate", "paths"], ["predict", "paths", "e0", "next"]):
+        assert cli.main([*command, "--model", str(path), "--beam", "2", "--back", "0.5"]) == 1
+        assert "this model knows no way back; leave --back out." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--back", "0.5"], "back=0.5 is for a beam; use it with --beam."),
+        (["--beam", "2", "--back", "2"], "the weight of the way back lies in [0, 1]."),
+        (["--beam", "2", "--back", "0.5", "--sharpness", "2"], "use --sharpness or --back."),
+    ],
+)
+def test_ways_back_without_sense_are_refused(
+    arguments: list[str], complaint: str, saved: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["evaluate", "paths", "--model", str(saved), *arguments]) == 1
+    assert complaint in capsys.readouterr().err
 
 
 def test_training_keeps_what_it_read_out(ring: Path, tmp_path: Path) -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
-from dcgraph.tasks.paths.beams import follow
+from dcgraph.tasks.paths.beams import follow, shares
 from dcgraph.tasks.paths.composing import Shape
+from dcgraph.tasks.paths.evaluation import Score
 from dcgraph.tasks.paths.hopping import DiscreteComplEx
+from dcgraph.tasks.paths.looking_back import looking_back
 from dcgraph.tasks.paths.settings import SMALL, PathSettings
 from dcgraph.tasks.paths.task import Paths
 from dcgraph.training import train
@@ -75,12 +79,13 @@ def test_less_precision_trains_too(precision: str, tmp_path: Path) -> None:
 
 
 @torch.no_grad()
-def test_a_beam_on_a_gpu_is_the_one_on_the_cpu() -> None:
+@pytest.mark.parametrize("way", [shares, lambda model: looking_back(model)(0.5)])
+def test_a_beam_on_a_gpu_is_the_one_on_the_cpu(way: Callable[[nn.Module], Score]) -> None:
     torch.manual_seed(0)
     model = DiscreteComplEx(Shape(entities=500, relations=4, width=16)).eval()
     source, path = torch.arange(40).int(), torch.randint(4, (40, 5)).int()
-    here = list(follow(model, source, path, 8))
-    there = list(follow(model.cuda(), source.cuda(), path.cuda(), 8))
+    here = list(follow(way(model), source, path, 8))
+    there = list(follow(way(model.cuda()), source.cuda(), path.cuda(), 8))
     for mine, other in zip(here, there, strict=True):
         assert torch.equal(mine.followed, other.followed.cpu())
         torch.testing.assert_close(mine.everyone, other.everyone.cpu(), rtol=1e-3, atol=1e-3)

@@ -27,26 +27,28 @@ import torch
 from jaxtyping import Float, Int, Int64
 from torch import Tensor
 
-from .evaluation import Score, evaluate
-from .protocols import Examination
+from .evaluation import Score
 
 SHARPNESSES = (1.0, 1.5, 2.0, 3.0)
-"""Those that :func:`sharpest` tries."""
+"""Those that are tried."""
 
 
 @dataclass(frozen=True, eq=False)
 class Beam:
-    """The entities after some relations, the most probable first, and log-probabilities of all."""
+    """The entities after some relations, the most probable first, and the log-weights of all.
+
+    Where steps are shares, weights are probabilities.
+    """
 
     everyone: Float[Tensor, "queries entities"]
     followed: Int64[Tensor, "queries beam"]
 
     def of_followed(self) -> Float[Tensor, "queries beam"]:
-        """The log-probabilities of those that are followed."""
+        """The log-weights of those that are followed."""
         return self.everyone.gather(1, self.followed)
 
 
-def check_beam(beam: int, sharpness: float) -> None:
+def check_beam(beam: int, sharpness: float = 1.0) -> None:
     if beam < 1:
         raise ValueError(f"beam={beam}, but at least 1 entity is followed.")
     if not 0 < sharpness < math.inf:
@@ -55,25 +57,27 @@ def check_beam(beam: int, sharpness: float) -> None:
         )
 
 
+def shares(score: Score, sharpness: float = 1.0) -> Score:
+    """Log-probabilities of the answers to single relations: the steps that a beam takes."""
+    check_beam(1, sharpness)
+    return lambda source, path: (sharpness * score(source, path)).log_softmax(1)
+
+
 def follow(
-    score: Score,
-    source: Int[Tensor, " queries"],
-    path: Int[Tensor, "queries hops"],
-    beam: int,
-    sharpness: float = 1.0,
+    step: Score, source: Int[Tensor, " queries"], path: Int[Tensor, "queries hops"], beam: int
 ) -> Iterator[Beam]:
-    """Where paths have led after each relation; ``score`` is asked about single relations only.
+    """Where paths have led after each relation; ``step`` is asked about single relations only.
 
     Those that are followed are asked about one after the other, so that memory does not depend on
     how many they are.
     """
-    check_beam(beam, sharpness)
+    check_beam(beam)
     if not path.shape[1]:
         raise ValueError("a path has at least 1 relation.")
     at, weight = source.unsqueeze(1), torch.zeros(len(source), 1, device=source.device)
     for relation in path.unbind(1):
         parts = (
-            (sharpness * score(entity, relation.unsqueeze(1))).log_softmax(1) + share.unsqueeze(1)
+            step(entity, relation.unsqueeze(1)) + share.unsqueeze(1)
             for entity, share in zip(at.unbind(1), weight.unbind(1), strict=True)
         )
         everyone = reduce(torch.logaddexp, parts)
@@ -82,23 +86,16 @@ def follow(
         at, weight = now.followed.to(source.dtype), now.of_followed().log_softmax(1)
 
 
-def by_beam(score: Score, beam: int, sharpness: float = 1.0) -> Score:
-    """The log-probabilities of answers with so many entities followed after each relation."""
+def by_steps(step: Score, beam: int) -> Score:
+    """The logarithms of the weights of answers, with so many entities followed at once."""
 
     def answers(source: Tensor, path: Tensor) -> Tensor:
-        (last,) = deque(follow(score, source, path, beam, sharpness), maxlen=1)  # keeps no other
+        (last,) = deque(follow(step, source, path, beam), maxlen=1)  # keeps no other
         return last.everyone
 
     return answers
 
 
-def sharpest(score: Score, beam: int, asked: Examination, metric: str, block: int) -> float:
-    """The sharpness with which a beam answers these queries best; of equally good ones the first.
-
-    They are queries with known answers that are not those of the test.
-    """
-
-    def quality(sharpness: float) -> float:
-        return evaluate(by_beam(score, beam, sharpness), asked, block=block).averages[metric]
-
-    return max(SHARPNESSES, key=quality)
+def by_beam(score: Score, beam: int, sharpness: float = 1.0) -> Score:
+    """The log-probabilities of answers: the steps are the shares of a model's scores."""
+    return by_steps(shares(score, sharpness), beam)

@@ -11,11 +11,12 @@ import torch
 
 from ...training.models import load_model, readout_of
 from ..datasets import DataError
-from .beams import by_beam, check_beam
+from .beams import by_beam, by_steps, check_beam
 from .composing import PathModel
 from .data import PathData, load, load_graph, write
 from .evaluation import Score
 from .evaluation import evaluate as measure
+from .looking_back import check_weight, looking_back
 from .ranking import Ties
 from .sampling import sample
 from .settings import PathSettings
@@ -32,13 +33,17 @@ def _trained(model: Path, data_dir: Path | None) -> tuple[PathModel, PathSetting
     return loaded, settings, task
 
 
-def _check_beam(beam: int | None, sharpness: float | None) -> None:
+def _check_beam(beam: int | None, sharpness: float | None, back: float | None) -> None:
     """Before anything is loaded, which may take a while."""
-    if beam is None and sharpness is not None:
-        raise DataError(f"sharpness={sharpness:g} is for a beam; use it with --beam.")
+    for name, value in (("sharpness", sharpness), ("back", back)):
+        if beam is None and value is not None:
+            raise DataError(f"{name}={value:g} is for a beam; use it with --beam.")
+    if sharpness is not None and back is not None:
+        raise DataError("a beam is sharpened, or it looks back; use --sharpness or --back.")
     if beam is not None:
         try:
             check_beam(beam, 1.0 if sharpness is None else sharpness)
+            check_weight(back or 0.0)
         except ValueError as error:
             raise DataError(str(error)) from None
 
@@ -51,6 +56,7 @@ def evaluate(
     protocol: Literal["range", "all"] | None = None,
     beam: int | None = None,
     sharpness: float | None = None,
+    back: float | None = None,
     data_dir: Path | None = None,
 ) -> str:
     """Measure a trained model on the path queries of its graph; prints JSON.
@@ -62,9 +68,10 @@ def evaluate(
         protocol: range or all; else the one it was trained with.
         beam: entities to follow at once; else the model's own way, for ours the argmax.
         sharpness: of a beam, what scores are multiplied by; else chosen by validation queries.
+        back: of a beam, the weight of the way back, 0 to 1; a run's records say what is best.
         data_dir: folder of the data; else $DCGRAPH_DATA, the cache, a download.
     """
-    _check_beam(beam, sharpness)
+    _check_beam(beam, sharpness, back)
     on = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     network, settings, task = _trained(model, data_dir)
     queries = load(settings.graph, data_dir)
@@ -72,14 +79,19 @@ def evaluate(
         raise DataError(f"{settings.graph} has no {split} queries; use --split test.")
     asked = queries.examinations(protocol or settings.protocol, split, device=on)[split]
     score: Score = network.to(on)
-    if beam is not None:
+    if beam is not None and back is not None:
+        try:
+            score = by_steps(looking_back(network)(back), beam)
+        except ValueError as error:  # a model without a way back
+            raise DataError(str(error)) from None
+    elif beam is not None:
         if sharpness is None and beam == settings.beam:
             sharpness = readout_of(model).get(SHARPNESS)
         if sharpness is None:
             if beam > 1:
                 _log.info("Choosing the sharpness of the beam on validation queries.")
             sharpness = task.sharpness(network, settings, task.data(settings).to(on), beam)
-        _check_beam(beam, sharpness)
+        _check_beam(beam, sharpness, back)
         score = by_beam(score, beam, sharpness)
     found = measure(score, asked.to(on), ties, at_once(asked.entities))
     return json.dumps(
@@ -92,6 +104,7 @@ def evaluate(
             "ties": found.ties,
             "beam": beam,
             "sharpness": sharpness,
+            "back": back,
             "queries": found.queries,
             "skipped": found.skipped,
             **_rounded(found.averages),
@@ -115,6 +128,7 @@ def predict(
     top: int = 10,
     beam: int | None = None,
     sharpness: float | None = None,
+    back: float | None = None,
     data_dir: Path | None = None,
 ) -> str:
     """Follow a path from an entity, and rank the answers.
@@ -132,18 +146,19 @@ def predict(
         top: how many answers to show.
         beam: entities to follow at once; else the model's own way, for ours the argmax.
         sharpness: of a beam, what scores are multiplied by; else as in training, or 1.
+        back: of a beam, the weight of the way back, 0 to 1; a run's records say what is best.
         data_dir: folder of the data; else $DCGRAPH_DATA, the cache, a download.
     """
     if top < 1:
         raise DataError(f"top={top}, but at least 1 answer is shown.")
-    _check_beam(beam, sharpness)
+    _check_beam(beam, sharpness, back)
     network, settings, task = _trained(model, data_dir)
     graph = task.graph(settings.graph)
     query = parse(graph, entity, path)
-    if beam is not None and sharpness is None:
+    if beam is not None and sharpness is None and back is None:
         sharpness = readout_of(model).get(SHARPNESS)
     try:
-        return walk(network, graph, query, top, beam, sharpness or 1.0).text()
+        return walk(network, graph, query, top, beam, sharpness or 1.0, back).text()
     except ValueError as error:  # a path that this model cannot read
         raise DataError(str(error)) from None
 

@@ -130,6 +130,16 @@ class PathModel(nn.Module, ABC):
         return self.shape.l2_entities * of_ends + self.shape.l2_relations * of_relations
 
 
+class Reversible(PathModel):
+    """A model whose score of a single relation is, in the source too, a product of vectors."""
+
+    @abstractmethod
+    def queries_back(
+        self, target: Float[Tensor, "queries width"], relation: Float[Tensor, "queries ..."]
+    ) -> Float[Tensor, "queries compared"]:
+        """Whose product with a candidate is the score of the target, one relation away from it."""
+
+
 def _uniform(*sizes: int, limit: float) -> nn.Parameter:
     return nn.Parameter(torch.empty(*sizes).uniform_(-limit, limit))
 
@@ -159,7 +169,7 @@ def complex_product(
     return torch.cat([a_re * b_re - a_im * b_im, a_re * b_im + a_im * b_re], -1).to(dtype)
 
 
-class ComplEx(PathModel):
+class ComplEx(Reversible):
     """Relations turn and stretch complex numbers: s * r1 * ... * rk (Trouillon et al., 2016)."""
 
     def queries(self, source: Tensor, relations: Tensor, candidates: Sequence[Tensor]) -> Tensor:
@@ -167,8 +177,12 @@ class ComplEx(PathModel):
             source = complex_product(source, relation)
         return source
 
+    def queries_back(self, target: Tensor, relation: Tensor) -> Tensor:
+        real, imaginary = relation.chunk(2, -1)
+        return complex_product(target, torch.cat([real, -imaginary], -1))
 
-class DistMult(PathModel):
+
+class DistMult(Reversible):
     """Relations stretch: s * r1 * ... * rk, number by number."""
 
     def queries(self, source: Tensor, relations: Tensor, candidates: Sequence[Tensor]) -> Tensor:
@@ -176,8 +190,11 @@ class DistMult(PathModel):
             source = source * relation
         return source
 
+    def queries_back(self, target: Tensor, relation: Tensor) -> Tensor:
+        return target * relation
 
-class Bilinear(PathModel):
+
+class Bilinear(Reversible):
     """Relations are matrices: s W1 ... Wk (Guu et al., 2015)."""
 
     def initial_relations(self) -> nn.Parameter:
@@ -188,6 +205,9 @@ class Bilinear(PathModel):
         for matrix in relations.unbind(1):
             source = torch.bmm(source.unsqueeze(1), matrix).squeeze(1)
         return source
+
+    def queries_back(self, target: Tensor, relation: Tensor) -> Tensor:
+        return torch.bmm(relation, target.unsqueeze(2)).squeeze(2)
 
 
 class TransE(PathModel):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from jaxtyping import Float, Int32
@@ -16,6 +17,8 @@ Score = Callable[
     [Int32[Tensor, "queries"], Int32[Tensor, "queries hops"]], Float[Tensor, "queries entities"]
 ]
 """A model: from sources and paths of one length to a score for each entity, higher is better."""
+
+K = TypeVar("K")
 
 _WORDS = {
     "range": "competitors: what the last relation can lead to, less what the path reaches",
@@ -77,6 +80,14 @@ def evaluate(
         _averages(every, asked.protocol, ties),
         {hops: _averages(stands[hops], asked.protocol, ties) for hops in stands},
     )
+
+
+def best_way(ways: Mapping[K, Score], asked: Examination, metric: str, block: int) -> K:
+    """Which of these ways to score answers the queries best; of equally good ones the first.
+
+    They are queries with known answers that are not those of the test.
+    """
+    return max(ways, key=lambda way: evaluate(ways[way], asked, block=block).averages[metric])
 
 
 def _averages(stands: Standing, protocol: Protocol, ties: Ties) -> dict[str, float]:

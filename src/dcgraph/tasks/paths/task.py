@@ -18,12 +18,13 @@ from ...training.exhibits import Exhibit
 from ...training.settings import Settings
 from ...training.task import Batch, Data, Precision, Task
 from ..datasets import DataError
-from .beams import by_beam, sharpest
-from .composing import Bilinear, ComplEx, DistMult, PathModel, Shape, TransE
+from .beams import SHARPNESSES, by_beam, by_steps
+from .composing import Bilinear, ComplEx, DistMult, PathModel, Reversible, Shape, TransE
 from .data import PathData, load, load_graph
-from .evaluation import stand
+from .evaluation import Score, best_way, stand
 from .graph import KnowledgeGraph
 from .hopping import DiscreteComplEx
+from .looking_back import WEIGHTS, looking_back
 from .protocols import METRICS, Examination, Protocol, competitors, measured
 from .queries import Queries, inverse, turned, unpacked
 from .ranking import Standing, Ties, standing
@@ -33,8 +34,8 @@ from .settings import HEADS, PRESETS, PathSettings
 from .transformer import CoKE
 
 _SCORES = 1 << 28  # that an evaluation makes at once: one gigabyte
-SHARPNESS = "sharpness of the beam"
-"""Its name in the readout."""
+SHARPNESS, WAY_BACK = "sharpness of the beam", "weight of the way back"
+"""Their names in the readout."""
 _log = logging.getLogger(__name__)
 
 BASELINES: dict[str, type[PathModel]] = {
@@ -128,7 +129,10 @@ class Paths(Task):
         return {name: value.float() for name, value in measured(stands, protocol).items()}
 
     def readout(self, model: nn.Module, settings: Settings, data: Data) -> dict[str, float]:
-        """By the tie rule of the paper, for each length, and by a beam; the rest is in the test."""
+        """By the tie rule of the paper, for each length, by a beam, and by one that looks back.
+
+        The rest is in the test.
+        """
         s = cast(PathSettings, settings)
         exam, block = self._asked(s, data, "test"), self.evaluated_at_once(s)
         stands = stand(model, exam, block)
@@ -138,25 +142,36 @@ class Paths(Task):
         }
         numbers |= _by_length(stands, s.protocol, "")
         if s.beam > 1:
-            sharpness = self.sharpness(model, s, data, s.beam)
-            numbers[SHARPNESS] = sharpness
-            stands = stand(by_beam(model, s.beam, sharpness), exam, block)
-            for name in METRICS[s.protocol]:
-                numbers[f"{name}, beam"] = _mean(list(stands.values()), s.protocol, name)
-            numbers |= _by_length(stands, s.protocol, ", beam")
+            numbers[SHARPNESS] = sharpness = self.sharpness(model, s, data, s.beam)
+            ways = {"beam": by_beam(model, s.beam, sharpness)}
+            if isinstance(model, Reversible):
+                weighed = looking_back(model)
+                weights = {weight: by_steps(weighed(weight), s.beam) for weight in WEIGHTS}
+                numbers[WAY_BACK] = weight = self._best_way(weights, s, data)
+                ways["looking back"] = weights[weight]
+            for name, way in ways.items():
+                stands = stand(way, exam, block)
+                for metric in METRICS[s.protocol]:
+                    mean = _mean(list(stands.values()), s.protocol, metric)
+                    numbers[f"{metric}, {name}"] = mean
+                numbers |= _by_length(stands, s.protocol, f", {name}")
         return numbers
 
     def sharpness(self, model: nn.Module, settings: PathSettings, data: Data, beam: int) -> float:
         """What a beam needs, by the queries and the metric that weights are chosen by.
 
-        Without queries for validation it is 1, for the test is not for choosing; and for a beam of
-        one, where it makes no difference.
+        For a beam of one it is 1, and makes no difference.
         """
-        if beam == 1 or "validation" not in data.splits:
-            return 1.0
+        tried = SHARPNESSES if beam > 1 else (1.0,)
+        ways = {sharpness: by_beam(model, beam, sharpness) for sharpness in tried}
+        return self._best_way(ways, settings, data)
+
+    def _best_way(self, ways: Mapping[float, Score], settings: PathSettings, data: Data) -> float:
+        """The first one without queries for validation: the test is not for choosing."""
+        if len(ways) == 1 or "validation" not in data.splits:
+            return next(iter(ways))
         asked = self._asked(settings, data, "validation")
-        block = self.evaluated_at_once(settings)
-        return sharpest(model, beam, asked, settings.choose_by, block)
+        return best_way(ways, asked, settings.choose_by, self.evaluated_at_once(settings))
 
     def _asked(self, settings: PathSettings, data: Data, split: str) -> Examination:
         entities = len(self.graph(settings.graph).entities)

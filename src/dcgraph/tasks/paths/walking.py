@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from ...checks import closest
 from ...tracing import trace
 from ..datasets import DataError
-from .beams import follow
+from .beams import follow, shares
 from .graph import INVERSE, KnowledgeGraph
+from .looking_back import looking_back
 from .queries import Queries
 from .reachability import reachable
 
@@ -94,14 +95,18 @@ def walk(
     top: int = 10,
     beam: int | None = None,
     sharpness: float = 1.0,
+    back: float | None = None,
 ) -> Walk:
-    """Follow the model, which is in eval mode, on one query: in its own way, or by a beam."""
+    """Follow the model, which is in eval mode, on one query: in its own way, or by a beam.
+
+    A beam is sharpened, or looks back with this weight.
+    """
     beginnings = [
         Queries(query.source, query.path[:, : hops + 1], query.target) for hops in range(query.hops)
     ]
     found = reachable(graph.adjacency(), beginnings)
     sets = [set(found.sets.take(of).lists()[0]) for of in found.of]
-    chosen, scores = _followed(model, query, beam, sharpness)
+    chosen, scores = _followed(model, query, beam, sharpness, back)
     hops = tuple(
         tuple(_stop(graph, entity, probability, known) for entity, probability in stops)
         for stops, known in zip(chosen, sets, strict=False)
@@ -117,18 +122,20 @@ def walk(
 
 
 def _followed(
-    model: nn.Module, query: Queries, beam: int | None, sharpness: float
+    model: nn.Module, query: Queries, beam: int | None, sharpness: float, back: float | None
 ) -> tuple[list[list[tuple[int, float]]], Float[Tensor, " entities"]]:
     """Entities on the way with their probabilities, and the scores of all at the end."""
     if beam is None:
         with trace(model) as steps:
             scores = model(query.source, query.path)[0]
         return [[(int(step.index), float(step.probability))] for step in steps], scores
-    *on_the_way, last = follow(model, query.source, query.path, beam, sharpness)
+    step = shares(model, sharpness) if back is None else looking_back(model)(back)
+    *on_the_way, last = follow(step, query.source, query.path, beam)
     chosen = []
-    for step in on_the_way:
-        probabilities = step.of_followed()[0].exp().tolist()
-        chosen.append(list(zip(step.followed[0].tolist(), probabilities, strict=True)))
+    for now in on_the_way:
+        followed = now.followed[0]
+        probabilities = now.everyone[0].softmax(0)[followed].tolist()
+        chosen.append(list(zip(followed.tolist(), probabilities, strict=True)))
     return chosen, last.everyone[0]
 
 
