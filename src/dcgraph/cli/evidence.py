@@ -52,6 +52,7 @@ def reproduce(
       paths-extrapolation  the same, trained on shorter paths
       paths-small          trained on short paths of a small graph, on a CPU
       paths-small-beam     the same runs, with several entities followed at once
+      paths-small-back     the same runs, with steps that also look back
       paths-noise          law and scale of the noise of the hops
       paths-search         the paper's search for dropout and L2
       fb15k-237            path queries on FB15k-237, by length

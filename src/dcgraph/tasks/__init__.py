@@ -29,6 +29,7 @@ TABLES = {
     "paths-extrapolation": "dcgraph.tasks.paths.tables:EXTRAPOLATION",
     "paths-small": "dcgraph.tasks.paths.tables:SMALL",
     "paths-small-beam": "dcgraph.tasks.paths.tables:SMALL_BY_BEAM",
+    "paths-small-back": "dcgraph.tasks.paths.tables:SMALL_LOOKING_BACK",
     "paths-noise": "dcgraph.tasks.paths.tables:NOISE",
     "paths-search": "dcgraph.tasks.paths.tables:SEARCH",
     "fb15k-237": "dcgraph.tasks.paths.tables:FB15K_237",

@@ -14,6 +14,7 @@ from ...training.settings import Sweep, expand
 from ...training.tables import Column, Published, Row, Table
 from . import settings as presets
 from .settings import BEST, PAPER, PathSettings, compressed, quick
+from .task import WAY_BACK
 
 _SEEDS, _ONCE = 3, 1  # of one row on WN11 and of the small graph; of all others
 _LENGTHS = range(1, 11)
@@ -234,6 +235,19 @@ def _by_beam(table: Table, beam: int) -> Table:
     )
 
 
+def _looking_back(by_beam: Table) -> Table:
+    """The same runs, tested in the third way."""
+    return replace(
+        by_beam,
+        name=by_beam.name.replace("beam", "back"),
+        title=f"{by_beam.title} Steps look back.",
+        columns=(
+            *_mrr_by_length(", looking back"),
+            Column("weight", lambda record: record["readout"].get(WAY_BACK)),
+        ),
+    )
+
+
 def _by_length(*mrr: float) -> dict[str, Published]:
     return {f"{hops}": (value, None) for hops, value in zip(_LENGTHS, mrr, strict=True)}
 
@@ -329,6 +343,7 @@ SMALL = Table(
     ),
 )
 SMALL_BY_BEAM = _by_beam(SMALL, presets.SMALL.beam)
+SMALL_LOOKING_BACK = _looking_back(SMALL_BY_BEAM)
 
 
 def _drawn() -> list[PathSettings]:
