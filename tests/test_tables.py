@@ -20,6 +20,7 @@ from dcgraph.tasks.paths.tables import (
     FB15K_237_BY_BEAM,
     PATHS,
     SMALL_BY_BEAM,
+    SMALL_LOOKING_BACK,
 )
 from dcgraph.tasks.paths.tables import SMALL as SMALL_PATHS
 from dcgraph.tasks.paths.task import SHARPNESS
@@ -207,6 +208,18 @@ def test_ours_is_above_the_paper_and_level_on_fb15k_237(table: Table) -> None:
     far = [ours[k] for k in range(3, 11)]
     assert max(far) - min(far) < 1 and composed[3] - composed[10] > 10
     assert all(ours[k] > composed[k] + 5 for k in range(2, 11))
+
+
+def test_what_looking_back_gains_on_umls() -> None:
+    beam, back = (
+        {(cell["row"], cell["column"]): cell["mean"] for cell in as_json(table, RESULTS)}
+        for table in (SMALL_BY_BEAM, SMALL_LOOKING_BACK)
+    )
+    gained = {place: back[place] - mean for place, mean in beam.items()}
+    assert gained["Ours", "1"] > 0.8 and gained["Ours", "2"] > 1.7
+    assert all(abs(gained["Ours", f"{length}"]) < 0.8 for length in range(3, 11))
+    for row in ("ComplEx-C", "ComplEx, triples alone"):
+        assert max(gained[row, f"{length}"] for length in range(1, 11)) < 0.3
 
 
 def test_the_likeliest_of_many_on_fb15k_237() -> None:
