@@ -83,8 +83,8 @@ def reproduce(
     title = ", ".join(names)
     _say(f"{title}: {len(everything)} runs, {len(everything) - len(missing)} have a record.")
     for group in populations([job.settings for job in missing]):
-        alone = "1 replica" if len(group) == 1 else f"{len(group)} replicas as one population"
-        _say(f"  to run: {alone}, {_how_long(group, everything)}.")
+        size = "1 replica" if len(group) == 1 else f"{len(group)} replicas as one population"
+        _say(f"  to run: {size}, {_how_long(group, everything)}.")
     work = results / f".{'-'.join(names)}"
     if any(work.glob("*.pt")):
         _say(f"  What was cut off before goes on from its checkpoint in {work}.")

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from torch import nn
@@ -18,7 +17,6 @@ from .settings import Settings, from_dict
 from .task import Task
 
 _FORMAT = "dcgraph model 1"
-_NOTHING: Mapping[str, float] = MappingProxyType({})
 
 
 class ModelError(Exception):
@@ -31,7 +29,7 @@ def save_model(
     settings: Settings,
     model: nn.Module,
     score: float,
-    readout: Mapping[str, float] = _NOTHING,
+    readout: Mapping[str, float] | None = None,
 ) -> None:
     """Weights and settings, and what is known of them.
 
@@ -46,7 +44,7 @@ def save_model(
         "task": task.name,
         "settings": json.dumps(asdict(settings)),
         "score": f"{score:.6f}",
-        "readout": json.dumps(dict(readout)),
+        "readout": json.dumps(dict(readout or {})),
         "names": task.names_fingerprint(settings),
     }
     write_atomically(path, lambda draft: save_file(weights, draft, notes))
