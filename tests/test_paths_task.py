@@ -87,6 +87,7 @@ def saved(trained: tuple[Paths, Outcome], tmp_path_factory: pytest.TempPathFacto
     ("changes", "word"),
     [
         ({"length": 0}, "at least 1"),
+        ({"triples": 0}, "at least 1"),
         ({"dim": 0}, "at least 1"),
         ({"beam": 0}, "at least 1"),
         ({"object_dropout": 1.0}, r"\[0, 1\)"),
@@ -161,6 +162,17 @@ def test_training_tables_end_at_the_length_and_choosing_follows(ring: Path) -> N
     assert lengths("validation", choose_on="next", length=1) == [2]
     with pytest.raises(DataError, match="--choose-on all"):
         lengths("validation", choose_on="next", length=5)
+
+
+def test_an_epoch_may_have_triples_several_times(ring: Path) -> None:
+    once, thrice = (
+        [table["queries"] for table in Paths().data(settings_for(ring, triples=k)).tables("train")]
+        for k in (1, 3)
+    )
+    assert torch.equal(thrice[0].unique(dim=0), once[0].unique(dim=0))
+    assert (thrice[0].unique(dim=0, return_counts=True)[1] == 3).all()
+    for longer, as_before in zip(thrice[1:], once[1:], strict=True):
+        assert torch.equal(longer, as_before)
 
 
 def test_backwards_are_further_examples(ring: Path) -> None:

@@ -54,6 +54,7 @@ def reproduce(
       paths-small-beam     the same runs, with several entities followed at once
       paths-small-back     the same runs, with steps that also look back
       paths-noise          law and scale of the noise of the hops
+      paths-short          dropout, and how often triples are trained on
       paths-search         the paper's search for dropout and L2
       fb15k-237            path queries on FB15k-237, by length
       fb15k-237-beam       the same runs, with several entities followed at once

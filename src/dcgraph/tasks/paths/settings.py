@@ -30,6 +30,7 @@ class PathSettings(Settings):
         "wn11", "wn11, fb13, fb15k-237, wn18rr, nations, umls, kinships; or a folder"
     )
     length: int = shared(5, "longest paths to train on")
+    triples: int = shared(1, "how often an epoch has every triple; longer paths are in it once")
     model: Literal[
         "discrete", "complex", "distmult", "bilinear", "transe", "rnn", "rop", "coke"
     ] = shared("discrete", "ours; or a baseline")
@@ -69,7 +70,7 @@ class PathSettings(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("length", "dim", "beam", "layers"):
+        for name in ("length", "triples", "dim", "beam", "layers"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)}, but at least 1 is needed.")
         for name in ("subject_dropout", "object_dropout", "relation_dropout", "dropout"):

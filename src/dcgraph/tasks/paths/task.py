@@ -26,7 +26,7 @@ from .graph import KnowledgeGraph
 from .hopping import DiscreteComplEx
 from .looking_back import WEIGHTS, looking_back
 from .protocols import METRICS, Examination, Protocol, competitors, measured
-from .queries import Queries, inverse, turned, unpacked
+from .queries import Queries, inverse, joined, turned, unpacked
 from .ranking import Standing, Ties, standing
 from .recurrent import ROP, PathRNN
 from .sampling import marks
@@ -71,7 +71,10 @@ class Paths(Task):
         s = cast(PathSettings, settings)
         source, asked = _loaded(s.graph, data_dir or self._data_dir, s.protocol)
         self._graphs[s.graph] = source.graph
-        train = [group.packed() for group in _trained_on(source, s)]
+        train = [
+            joined([group] * (s.triples if group.hops == 1 else 1)).packed()
+            for group in _trained_on(source, s)
+        ]
         splits: dict[str, list[Batch]] = {"train": train}
         for split, exam in asked.items():
             if not exam.tables:
