@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from dcgraph.tasks.paths.beams import by_beam, by_steps
 from dcgraph.tasks.paths.composing import PathModel, Reversible, Shape
-from dcgraph.tasks.paths.looking_back import looking_back
+from dcgraph.tasks.paths.looking_back import looking_back, step
 from path_models import MODELS
 
 ENTITIES, RELATIONS = 9, 4  # inverses among the latter
@@ -41,19 +41,23 @@ def test_a_query_back_scores_sources(model: Reversible) -> None:
         torch.testing.assert_close(back.T, scores_along(model, relation), atol=1e-5, rtol=1e-4)
 
 
-def steps_of(model: PathModel, weight: float) -> Tensor:
+def steps_of(model: PathModel, weight: float, sharpness: float = 1.0) -> Tensor:
     """Relation, from, to; by the definition."""
-    there = torch.stack([scores_along(model, r).double().softmax(1) for r in range(RELATIONS)])
+    scores = torch.stack([scores_along(model, r) for r in range(RELATIONS)])
+    there = (sharpness * scores.double()).softmax(2)
     back = there.roll(RELATIONS // 2, 0).mT  # of the inverse relation
     return there ** (1 - weight) * back**weight
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("sharpness", [1.0, 2.0])
 @pytest.mark.parametrize("weight", [0.0, 0.25, 0.5, 1.0])
-def test_a_beam_of_all_entities_sums_over_all_paths(model: Reversible, weight: float) -> None:
+def test_a_beam_of_all_entities_sums_over_all_paths(
+    model: Reversible, weight: float, sharpness: float
+) -> None:
     """Up to a factor of the whole query: those that are followed are scaled to a sum of one."""
-    steps = steps_of(model, weight)
-    found = by_steps(looking_back(model)(weight), ENTITIES)(SOURCES, PATHS)
+    steps = steps_of(model, weight, sharpness)
+    found = by_steps(step(model, sharpness, weight), ENTITIES)(SOURCES, PATHS)
     for query, path in enumerate(PATHS.tolist()):
         weights = torch.eye(ENTITIES).double()[query]
         for relation in path:
@@ -64,8 +68,9 @@ def test_a_beam_of_all_entities_sums_over_all_paths(model: Reversible, weight: f
 
 @torch.no_grad()
 def test_without_a_weight_it_is_a_beam(model: Reversible) -> None:
-    back, beam = by_steps(looking_back(model)(0.0), 2), by_beam(model, 2)
-    assert torch.equal(back(SOURCES, PATHS), beam(SOURCES, PATHS))
+    beam = by_beam(model, 2, 1.5)(SOURCES, PATHS)
+    for weight in (0.0, None):
+        assert torch.equal(by_steps(step(model, 1.5, weight), 2)(SOURCES, PATHS), beam)
 
 
 @torch.no_grad()

@@ -23,7 +23,7 @@ from dcgraph.tasks.paths.beams import SHARPNESSES, by_beam, by_steps
 from dcgraph.tasks.paths.composing import PathModel
 from dcgraph.tasks.paths.data import load
 from dcgraph.tasks.paths.evaluation import evaluate
-from dcgraph.tasks.paths.looking_back import WEIGHTS, looking_back
+from dcgraph.tasks.paths.looking_back import WEIGHTS, looking_back, step
 from dcgraph.tasks.paths.protocols import Examination
 from dcgraph.tasks.paths.queries import unpacked
 from dcgraph.tasks.paths.settings import (
@@ -115,7 +115,8 @@ def test_presets_have_the_papers_settings_but_for_what_trains_better() -> None:
         ours = PRESETS[name]
         same = compressed(paper, ours.epochs)
         differ = {f.name for f in fields(same) if getattr(same, f.name) != getattr(ours, f.name)}
-        own = {"object_dropout", "relation_dropout"} if name == "fb15k-237" else set()
+        less_dropout = {"object_dropout", "relation_dropout"}
+        own = {"fb13": less_dropout | {"triples"}, "fb15k-237": less_dropout}.get(name, set())
         assert differ == own | {
             *("init", "lr", "decay", "precision", "tau", "beta_share", "estimator")
         }
@@ -222,7 +223,7 @@ def test_it_learns_the_ring_and_extrapolates(trained: tuple[Paths, Outcome], rin
     assert readout["MRR, beam"] == pytest.approx(followed.averages["MRR"])
     for hops, averages in followed.by_length.items():
         assert readout[f"H@10, beam, length {hops}"] == pytest.approx(averages["H@10"])
-    weighed = looking_back(outcome.model(0))
+    weighed = looking_back(outcome.model(0), sharpness)
     by_weight = {
         weight: evaluate(by_steps(weighed(weight), settings.beam), asked).averages["MRR"]
         for weight in WEIGHTS
@@ -245,6 +246,23 @@ def test_it_learns_the_ring_and_extrapolates(trained: tuple[Paths, Outcome], rin
     assert shown.title == "Paths it walked"
     lengths = [len(row) for row in getattr(shown, "rows")]  # noqa: B009
     assert lengths == [2, 2, 3, 3, 4, 4, 5, 5, 6, 6]
+
+
+def test_steps_that_look_back_are_as_sharp_as_the_beam(
+    trained: tuple[Paths, Outcome], ring: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task, outcome = trained
+    settings = settings_for(ring)
+    data, model = task.data(settings), outcome.model(0)
+    for name, only in (("SHARPNESSES", 0.2), ("WEIGHTS", 0.5)):
+        monkeypatch.setattr(f"dcgraph.tasks.paths.task.{name}", (only,))
+    found = task.readout(model, settings, data)["MRR, looking back"]
+    asked = Examination("all", ENTITIES, list(data.tables("test")), data.shared, 0)
+    flat, plain = (
+        evaluate(by_steps(step(model, sharpness, 0.5), settings.beam), asked).averages["MRR"]
+        for sharpness in (0.2, 1.0)
+    )
+    assert found == pytest.approx(flat) and found != pytest.approx(plain)
 
 
 def test_sharpness_is_not_chosen_on_the_test(trained: tuple[Paths, Outcome]) -> None:
@@ -365,13 +383,14 @@ def test_predict_and_evaluate_looking_back(
 ) -> None:
     model, settings = load_model(saved, Paths())
     assert isinstance(settings, PathSettings)
-    arguments = ["--model", str(saved), "--beam", "3", "--back", "0.5"]
-    assert cli.main(["evaluate", "paths", *arguments]) == 0
-    said = json.loads(capsys.readouterr().out)
     asked = load(str(ring)).examinations("all", "test")["test"]
-    expected = evaluate(by_steps(looking_back(model)(0.5), 3), asked).averages
-    assert said["back"] == 0.5 and said["sharpness"] is None
-    assert said["MRR"] == pytest.approx(expected["MRR"], abs=1e-5)
+    arguments = ["--model", str(saved), "--beam", "3", "--back", "0.5"]
+    for more in ([], ["--sharpness", "3"]):
+        assert cli.main(["evaluate", "paths", *arguments, *more]) == 0
+        said = json.loads(capsys.readouterr().out)
+        assert said["back"] == 0.5 and said["sharpness"] in ((3.0,) if more else SHARPNESSES)
+        expected = evaluate(by_steps(step(model, said["sharpness"], 0.5), 3), asked).averages
+        assert said["MRR"] == pytest.approx(expected["MRR"], abs=1e-5)
     assert cli.main(["predict", "paths", "e0", "next,skip", *arguments, "--top", "1"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[1].startswith("  next -> e1  ") and lines[-1].endswith("e6  known")
@@ -387,7 +406,6 @@ def test_predict_and_evaluate_looking_back(
     [
         (["--back", "0.5"], "back=0.5 is for a beam; use it with --beam."),
         (["--beam", "2", "--back", "2"], "the weight of the way back lies in [0, 1]."),
-        (["--beam", "2", "--back", "0.5", "--sharpness", "2"], "use --sharpness or --back."),
     ],
 )
 def test_ways_back_without_sense_are_refused(

@@ -11,12 +11,12 @@ import torch
 
 from ...training.models import load_model, readout_of
 from ..datasets import DataError
-from .beams import by_beam, by_steps, check_beam
+from .beams import by_steps, check_beam
 from .composing import PathModel
 from .data import PathData, load, load_graph, write
 from .evaluation import Score
 from .evaluation import evaluate as measure
-from .looking_back import check_weight, looking_back
+from .looking_back import check_weight, reversible, step
 from .ranking import Ties
 from .sampling import sample
 from .settings import PathSettings
@@ -26,10 +26,17 @@ from .walking import parse, walk
 _log = logging.getLogger(__name__)
 
 
-def _trained(model: Path, data_dir: Path | None) -> tuple[PathModel, PathSettings, Paths]:
+def _trained(
+    model: Path, data_dir: Path | None, back: float | None
+) -> tuple[PathModel, PathSettings, Paths]:
     task = Paths(data_dir)
     loaded, settings = load_model(model, task)
     assert isinstance(loaded, PathModel) and isinstance(settings, PathSettings)
+    if back is not None:
+        try:
+            reversible(loaded)
+        except ValueError as error:
+            raise DataError(str(error)) from None
     return loaded, settings, task
 
 
@@ -38,8 +45,6 @@ def _check_beam(beam: int | None, sharpness: float | None, back: float | None) -
     for name, value in (("sharpness", sharpness), ("back", back)):
         if beam is None and value is not None:
             raise DataError(f"{name}={value:g} is for a beam; use it with --beam.")
-    if sharpness is not None and back is not None:
-        raise DataError("a beam is sharpened, or it looks back; use --sharpness or --back.")
     if beam is not None:
         try:
             check_beam(beam, 1.0 if sharpness is None else sharpness)
@@ -73,18 +78,13 @@ def evaluate(
     """
     _check_beam(beam, sharpness, back)
     on = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    network, settings, task = _trained(model, data_dir)
+    network, settings, task = _trained(model, data_dir, back)
     queries = load(settings.graph, data_dir)
     if split not in queries.splits:
         raise DataError(f"{settings.graph} has no {split} queries; use --split test.")
     asked = queries.examinations(protocol or settings.protocol, split, device=on)[split]
     score: Score = network.to(on)
-    if beam is not None and back is not None:
-        try:
-            score = by_steps(looking_back(network)(back), beam)
-        except ValueError as error:  # a model without a way back
-            raise DataError(str(error)) from None
-    elif beam is not None:
+    if beam is not None:
         if sharpness is None and beam == settings.beam:
             sharpness = readout_of(model).get(SHARPNESS)
         if sharpness is None:
@@ -92,7 +92,7 @@ def evaluate(
                 _log.info("Choosing the sharpness of the beam on validation queries.")
             sharpness = task.sharpness(network, settings, task.data(settings).to(on), beam)
         _check_beam(beam, sharpness, back)
-        score = by_beam(score, beam, sharpness)
+        score = by_steps(step(network, sharpness, back), beam)
     found = measure(score, asked.to(on), ties, at_once(asked.entities))
     return json.dumps(
         {
@@ -152,10 +152,10 @@ def predict(
     if top < 1:
         raise DataError(f"top={top}, but at least 1 answer is shown.")
     _check_beam(beam, sharpness, back)
-    network, settings, task = _trained(model, data_dir)
+    network, settings, task = _trained(model, data_dir, back)
     graph = task.graph(settings.graph)
     query = parse(graph, entity, path)
-    if beam is not None and sharpness is None and back is None:
+    if beam is not None and sharpness is None:
         sharpness = readout_of(model).get(SHARPNESS)
     try:
         return walk(network, graph, query, top, beam, sharpness or 1.0, back).text()

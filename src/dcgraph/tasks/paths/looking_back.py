@@ -6,10 +6,11 @@ is the step of a beam, and the share of e among the answers to (o, r^-1). A step
 
 .. math:: p(o \mid e, r)^{1 - w} \, p(e \mid o, r^{-1})^w,
 
-which need not sum to one. Where e has d answers and o is the answer of d', all equally likely,
-w = 1/2 makes it :math:`1 / \sqrt{d d'}`, the symmetric normalisation of graphs. The weight w is
-chosen on validation queries; 0 is a beam alone. The log-partitions of the ways back from all
-entities are computed once for each relation.
+which need not sum to one; both shares have the sharpness of the beam. Where e has d answers and o
+is the answer of d', all equally likely, w = 1/2 makes it :math:`1 / \sqrt{d d'}`, the symmetric
+normalisation of graphs. The weight w is chosen on validation queries, after the sharpness; 0 is a
+beam alone. The log-partitions of the ways back from all entities are computed once for each
+relation.
 """
 
 from __future__ import annotations
@@ -31,13 +32,18 @@ WEIGHTS = (0.0, 0.25, 0.5)
 """Those that are tried."""
 
 
-def looking_back(model: nn.Module) -> Callable[[float], Score]:
+def step(model: nn.Module, sharpness: float = 1.0, back: float | None = None) -> Score:
+    """What a beam takes: the shares of a model, or steps that look back with this weight."""
+    return shares(model, sharpness) if back is None else looking_back(model, sharpness)(back)
+
+
+def looking_back(model: nn.Module, sharpness: float = 1.0) -> Callable[[float], Score]:
     """By the weight of the way back: the logarithms of the steps that a beam takes.
 
     What all weights need is computed once.
     """
-    if not isinstance(model, Reversible):
-        raise ValueError("this model knows no way back; leave --back out.")
+    model = reversible(model)
+    there = shares(model, sharpness)
     candidates = model.candidates().detach()
     entities, relations = len(candidates), len(model.relations)
     everyone = torch.arange(entities, dtype=torch.int32, device=candidates.device)
@@ -48,25 +54,32 @@ def looking_back(model: nn.Module) -> Callable[[float], Score]:
     def log_partitions(back: Int[Tensor, " queries"]) -> Float[Tensor, "queries entities"]:
         for relation in set(back.unique().tolist()) - known:
             along = torch.full_like(everyone, relation).unsqueeze(1)
-            partitions[relation] = log_sum_exp(model.query(everyone, along), candidates)
+            query = sharpness * model.query(everyone, along)
+            partitions[relation] = log_sum_exp(query, candidates)
             known.add(relation)
         return partitions[back]
 
     def weighed(weight: float) -> Score:
         check_weight(weight)
-        there = shares(model)
 
         def steps(
             source: Int[Tensor, " queries"], path: Int[Tensor, "queries 1"]
         ) -> Float[Tensor, "queries entities"]:
             back = inverse(path[:, 0].long(), relations // 2)
             query = model.queries_back(model.entities[source.long()], model.relations[back])
-            way_back = F.linear(query, candidates) - log_partitions(back)
+            way_back = F.linear(sharpness * query, candidates) - log_partitions(back)
             return (1 - weight) * there(source, path) + weight * way_back
 
         return steps if weight else there
 
     return weighed
+
+
+def reversible(model: nn.Module) -> Reversible:
+    """The model itself, if it knows a way back."""
+    if not isinstance(model, Reversible):
+        raise ValueError("this model knows no way back; leave --back out.")
+    return model
 
 
 def check_weight(weight: float) -> None:

@@ -146,7 +146,10 @@ PAPER_FB15K_237 = replace(
     PAPER_FB13, graph="fb15k-237", epochs=100, protocol="all", choose_by="MRR", backwards="paths"
 )  # the paper does not say which dropout it used here
 BEST = quick(PAPER, 30)
-FB13 = quick(PAPER_FB13, 12)
+FB13 = replace(
+    quick(PAPER_FB13, 10),
+    triples=10, subject_dropout=0.1, object_dropout=0.1, relation_dropout=0.1,
+)  # fmt: skip
 FB15K_237 = replace(quick(PAPER_FB15K_237, 40), object_dropout=0.3, relation_dropout=0.1)
 SMALL = PathSettings(
     graph="umls", length=3, protocol="all", choose_by="MRR", choose_on="trained",

@@ -148,7 +148,7 @@ class Paths(Task):
             numbers[SHARPNESS] = sharpness = self.sharpness(model, s, data, s.beam)
             ways = {"beam": by_beam(model, s.beam, sharpness)}
             if isinstance(model, Reversible):
-                weighed = looking_back(model)
+                weighed = looking_back(model, sharpness)
                 weights = {weight: by_steps(weighed(weight), s.beam) for weight in WEIGHTS}
                 numbers[WAY_BACK] = weight = self._best_way(weights, s, data)
                 ways["looking back"] = weights[weight]

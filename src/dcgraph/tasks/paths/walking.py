@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from ...checks import closest
 from ...tracing import trace
 from ..datasets import DataError
-from .beams import follow, shares
+from .beams import follow
 from .graph import INVERSE, KnowledgeGraph
-from .looking_back import looking_back
+from .looking_back import step
 from .queries import Queries
 from .reachability import reachable
 
@@ -99,7 +99,7 @@ def walk(
 ) -> Walk:
     """Follow the model, which is in eval mode, on one query: in its own way, or by a beam.
 
-    A beam is sharpened, or looks back with this weight.
+    A beam has a sharpness, and may look back with some weight.
     """
     beginnings = [
         Queries(query.source, query.path[:, : hops + 1], query.target) for hops in range(query.hops)
@@ -128,9 +128,8 @@ def _followed(
     if beam is None:
         with trace(model) as steps:
             scores = model(query.source, query.path)[0]
-        return [[(int(step.index), float(step.probability))] for step in steps], scores
-    step = shares(model, sharpness) if back is None else looking_back(model)(back)
-    *on_the_way, last = follow(step, query.source, query.path, beam)
+        return [[(int(one.index), float(one.probability))] for one in steps], scores
+    *on_the_way, last = follow(step(model, sharpness, back), query.source, query.path, beam)
     chosen = []
     for now in on_the_way:
         followed = now.followed[0]
