@@ -20,6 +20,7 @@ from dcgraph.tasks.paths.tables import (
     FB15K_237,
     FB15K_237_BY_BEAM,
     PATHS,
+    SHORT,
     SMALL_BY_BEAM,
     SMALL_LOOKING_BACK,
 )
@@ -187,6 +188,47 @@ def test_the_targets_of_path_queries_are_reached() -> None:
     assert lead("FB13: ours", 5, "H@10", "beam") > 13 and lead("FB13: ours", 5, "MQ", "beam") > 4.9
 
 
+def test_what_the_docs_say_of_fb13() -> None:
+    """CoKE as published, and how paths of each length fare with two ways to train."""
+    cells = {(cell["row"], cell["column"]): cell for cell in as_json(PATHS, RESULTS)}
+    coke = {m: cells["FB13: CoKE", f"{m}, ties as the paper"]["paper"][0] for m in ("MQ", "H@10")}
+    ours = {
+        (metric, way): cells["FB13: ours", f"{metric}, {way}"]["mean"] - coke[metric]
+        for metric in coke
+        for way in ("ties as the paper", "beam", "looking back")
+    }
+    assert ours["H@10", "ties as the paper"] > 0 and ours["H@10", "beam"] > 4.9
+    assert -0.5 < ours["MQ", "beam"] < -0.4
+    assert ours["H@10", "looking back"] - ours["H@10", "beam"] == pytest.approx(-0.5, abs=0.05)
+    assert ours["MQ", "looking back"] - ours["MQ", "beam"] == pytest.approx(0.2, abs=0.05)
+    gained = {}
+    for row, argmax in (
+        ("FB13: ours, the paper's dropout, triples once", [81, 61, 79, 52, 78]),
+        ("FB13: ours", [81, 88, 83, 58, 79]),
+    ):
+        (job,) = jobs(PATHS, RESULTS)[row]
+        readout = json.loads(job.record.read_text())["readout"]
+        found = [100 * readout[f"H@10, length {k}"] for k in range(1, 6)]
+        assert [round(value) for value in found] == argmax
+        beam = [100 * readout[f"H@10, beam, length {k}"] for k in range(1, 6)]
+        gained[row] = [after - before for after, before in zip(beam, found, strict=True)]
+    papers, preset = gained.values()
+    assert papers[1] < -11 and min(preset[1:]) > 2 and preset[3] > 13
+    assert readout[SHARPNESS] == 2
+
+
+def test_what_the_docs_say_of_short_runs() -> None:
+    cells = {(cell["row"], cell["column"]): cell["mean"] for cell in as_json(SHORT, RESULTS)}
+    once, often = (f"WN11: dropout 0.7, 0.1, 0.5; triples {k}" for k in ("once", "16 times"))
+    for metric, gain in (("H@10", 2.2), ("MQ", -0.35)):
+        column = f"{metric}, validation"
+        assert cells[often, column] - cells[once, column] == pytest.approx(gain, abs=0.05)
+    few, more = (f"FB13: dropout 0.1, {k}; triples 10 times" for k in ("0.1, 0.1", "0.3, 0.2"))
+    assert all(
+        cells[few, f"{m}, validation"] > cells[more, f"{m}, validation"] for m in ("MQ", "H@10")
+    )
+
+
 def test_baselines_on_wn11_stay_behind_as_the_docs_say() -> None:
     cells = {(cell["row"], cell["column"]): cell["mean"] for cell in as_json(PATHS, RESULTS)}
     baselines = [row.name for row in PATHS.rows if not row.name.startswith(("Ours", "FB13"))]
@@ -295,7 +337,9 @@ def test_what_has_no_record_can_be_run(name: str, capsys: pytest.CaptureFixture[
     runs = {row.name: row.seeds * len(row.settings) for row in get_table(name).rows}
     done = sum(runs[row] for row in HAVE_RECORDS[name])
     assert cli.main(["reproduce", name, "--results", str(RESULTS), "--dry"]) == 0
-    assert f"{name}: {sum(runs.values())} runs, {done} have a record" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert f"{name}: {sum(runs.values())} runs, {done} have a record" in said
+    assert {row for row in runs if repr(row) in said} == runs.keys() - set(HAVE_RECORDS[name])
 
 
 @pytest.mark.parametrize("name", TABLES)

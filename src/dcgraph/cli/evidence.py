@@ -79,13 +79,16 @@ def reproduce(
     chosen = [_table(name) for name in names]
     if len({table.task for table in chosen}) > 1:
         raise CommandError("tables of different tasks have no runs in common; one at a time.", 2)
-    everything = _unique_jobs(chosen, results, rows)
+    row_of = _wanted(chosen, results, rows)
+    everything = list(row_of)
     missing = [job for job in everything if finished_record(job) is None]
     title = ", ".join(names)
     _say(f"{title}: {len(everything)} runs, {len(everything) - len(missing)} have a record.")
-    for group in populations([job.settings for job in missing]):
+    rows_to_run = {job.settings: row_of[job] for job in missing}
+    for group in populations(list(rows_to_run)):
         size = "1 replica" if len(group) == 1 else f"{len(group)} replicas as one population"
-        _say(f"  to run: {size}, {_how_long(group, everything)}.")
+        of_rows = ", ".join(map(repr, dict.fromkeys(rows_to_run[one] for one in group)))
+        _say(f"  to run: {of_rows}; {size}, {_how_long(group, everything)}.")
     work = results / f".{'-'.join(names)}"
     if any(work.glob("*.pt")):
         _say(f"  What was cut off before goes on from its checkpoint in {work}.")
@@ -103,8 +106,8 @@ def reproduce(
         _say(f"Report: {_write_page(table, task, results)}.")
 
 
-def _unique_jobs(tables: Sequence[Table], results: Path, rows: Sequence[str]) -> list[Job]:
-    """What the rows need; a row that is in two tables is run once."""
+def _wanted(tables: Sequence[Table], results: Path, rows: Sequence[str]) -> dict[Job, str]:
+    """What the rows need, with their names; a row that is in two tables is run once."""
     from ..training.tables import jobs
 
     wanted = [
@@ -115,7 +118,8 @@ def _unique_jobs(tables: Sequence[Table], results: Path, rows: Sequence[str]) ->
     ]
     names = list(dict(wanted))
     chosen = {name for text in rows for name in _named(names, text)} if rows else names
-    return list({job.record: job for name, job in wanted if name in chosen}.values())
+    once = {job.record: (job, name) for name, job in wanted if name in chosen}
+    return dict(once.values())
 
 
 def _named(names: Sequence[str], text: str) -> Sequence[str]:
