@@ -3,6 +3,8 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
+# Most tests are too small for several threads: processes side by side take half of the time.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist worksteal
 
 .PHONY: help demo test format tables bench clean
 .DEFAULT_GOAL := help
@@ -27,8 +29,8 @@ test: .venv/ready  ## format, lint, types, tests, doctests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/pytest tests --ignore tests/plain --jaxtyping-packages dcgraph,beartype.beartype
-	$(BIN)/pytest tests/plain src --doctest-modules
+	$(PYTEST) tests --ignore tests/plain --jaxtyping-packages dcgraph,beartype.beartype
+	$(PYTEST) tests/plain src --doctest-modules
 
 format: .venv/ready  ## format the code and mend what the linter can
 	$(BIN)/ruff format .
