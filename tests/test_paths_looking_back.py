@@ -85,6 +85,16 @@ def test_relations_met_later_are_counted_too(model: Reversible) -> None:
         torch.testing.assert_close(found, law, atol=1e-6, rtol=1e-4)
 
 
+def test_what_takes_a_cpu_long_is_said(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    for many, said in ((ENTITIES, False), (ENTITIES - 1, True)):
+        monkeypatch.setattr("dcgraph.tasks.paths.looking_back._MANY", many)
+        looking_back(MODELS["complex"](SHAPE))
+        assert ("Ways back from 9 entities" in caplog.text) == said
+
+
 def test_who_has_no_way_back_and_weights_without_sense_are_refused() -> None:
     for name in set(MODELS) - set(WITH_A_WAY_BACK):
         with pytest.raises(ValueError, match="knows no way back"):

@@ -15,6 +15,7 @@ relation.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 import torch
@@ -30,6 +31,9 @@ from .queries import inverse
 
 WEIGHTS = (0.0, 0.25, 0.5)
 """Those that are tried."""
+_MANY = 20_000  # entities, whose ways back take a CPU long
+
+_log = logging.getLogger(__name__)
 
 
 def step(model: nn.Module, sharpness: float = 1.0, back: float | None = None) -> Score:
@@ -49,6 +53,10 @@ def looking_back(model: nn.Module, sharpness: float = 1.0) -> Callable[[float], 
     everyone = torch.arange(entities, dtype=torch.int32, device=candidates.device)
     partitions = candidates.new_empty(relations, entities)
     known: set[int] = set()
+    if entities > _MANY and not candidates.is_cuda:
+        _log.info(
+            "Ways back from %s entities take a CPU a while for each relation.", f"{entities:,}"
+        )
 
     @torch.no_grad()
     def log_partitions(back: Int[Tensor, " queries"]) -> Float[Tensor, "queries entities"]:
