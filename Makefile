@@ -3,7 +3,7 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-# Most tests are too small for several threads: processes side by side take half of the time.
+# Most tests are too small for several threads, so that processes side by side are faster.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist worksteal
 
 .PHONY: help demo test format tables bench clean

@@ -91,8 +91,12 @@ def test_what_takes_a_cpu_long_is_said(
     caplog.set_level("INFO")
     for many, said in ((ENTITIES, False), (ENTITIES - 1, True)):
         monkeypatch.setattr("dcgraph.tasks.paths.looking_back._MANY", many)
-        looking_back(MODELS["complex"](SHAPE))
-        assert ("Ways back from 9 entities" in caplog.text) == said
+        weighed = looking_back(MODELS["complex"](SHAPE))
+        weighed(0.0)(SOURCES, PATHS[:, :1])
+        assert "ways back" not in caplog.text
+        for _ in range(2):
+            weighed(0.5)(SOURCES, PATHS[:, :1])
+        assert caplog.text.count("The ways back take a CPU a while") == said
 
 
 def test_who_has_no_way_back_and_weights_without_sense_are_refused() -> None:

@@ -373,6 +373,11 @@ def test_the_sharpness_of_training_is_kept(
     as_trained, flat = predicted(path), predicted(path, "--sharpness", "1")
     assert as_trained == predicted(path, "--sharpness", "7") != flat
     assert predicted(saved) == flat, "of a model that says nothing of it"
+    alone = [
+        predicted(path, "--beam", "1", "--back", "0.5", *sharpness)
+        for sharpness in ((), ("--sharpness", "1"))
+    ]
+    assert alone[0] == alone[1], "as evaluate has it"
     save_model(path, Paths(), settings, model, 0.5, {SHARPNESS: math.nan})
     assert cli.main(["evaluate", "paths", "--model", str(path), "--beam", own]) == 1
     assert "use a finite number above 0" in capsys.readouterr().err

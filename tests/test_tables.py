@@ -223,6 +223,10 @@ def test_what_the_docs_say_of_short_runs() -> None:
     for metric, gain in (("H@10", 2.2), ("MQ", -0.35)):
         column = f"{metric}, validation"
         assert cells[often, column] - cells[once, column] == pytest.approx(gain, abs=0.05)
+    records = [json.loads(jobs(SHORT, RESULTS)[row][0].record.read_text()) for row in (once, often)]
+    for metric, gain in (("H@10", 1.6), ("MQ", -0.7)):
+        before, after = (100 * record["test"][f"{metric}/argmax"] for record in records)
+        assert after - before == pytest.approx(gain, abs=0.05)
     few, more = (f"FB13: dropout 0.1, {k}; triples 10 times" for k in ("0.1, 0.1", "0.3, 0.2"))
     assert all(
         cells[few, f"{m}, validation"] > cells[more, f"{m}, validation"] for m in ("MQ", "H@10")

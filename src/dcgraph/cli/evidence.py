@@ -118,8 +118,8 @@ def _wanted(tables: Sequence[Table], results: Path, rows: Sequence[str]) -> dict
     ]
     names = list(dict(wanted))
     chosen = {name for text in rows for name in _named(names, text)} if rows else names
-    once = {job.record: (job, name) for name, job in wanted if name in chosen}
-    return dict(once.values())
+    once = {job.record: (job, name) for name, job in reversed(wanted) if name in chosen}
+    return dict(reversed(once.values()))  # with their names in the first table
 
 
 def _named(names: Sequence[str], text: str) -> Sequence[str]:

@@ -12,7 +12,7 @@ model of triples is also the idea of CQD, Arakelyan et al., 2021.)
 
 A sum over entities needs probabilities that can be trusted, and those of a trained model may be too
 flat or too sharp. Scores are therefore multiplied by a *sharpness*, one over the temperature of Guo
-et al. (2017), which is chosen on validation queries and has no effect on an argmax.
+et al. (2017), which is chosen on validation queries and has no effect on the argmax of shares.
 """
 
 from __future__ import annotations

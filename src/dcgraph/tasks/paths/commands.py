@@ -155,7 +155,7 @@ def predict(
     network, settings, task = _trained(model, data_dir, back)
     graph = task.graph(settings.graph)
     query = parse(graph, entity, path)
-    if beam is not None and sharpness is None:
+    if beam is not None and beam > 1 and sharpness is None:
         sharpness = readout_of(model).get(SHARPNESS)
     try:
         return walk(network, graph, query, top, beam, sharpness or 1.0, back).text()

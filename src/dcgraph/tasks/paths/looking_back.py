@@ -53,13 +53,11 @@ def looking_back(model: nn.Module, sharpness: float = 1.0) -> Callable[[float], 
     everyone = torch.arange(entities, dtype=torch.int32, device=candidates.device)
     partitions = candidates.new_empty(relations, entities)
     known: set[int] = set()
-    if entities > _MANY and not candidates.is_cuda:
-        _log.info(
-            "Ways back from %s entities take a CPU a while for each relation.", f"{entities:,}"
-        )
 
     @torch.no_grad()
     def log_partitions(back: Int[Tensor, " queries"]) -> Float[Tensor, "queries entities"]:
+        if not known and entities > _MANY and not candidates.is_cuda:
+            _log.info("The ways back take a CPU a while for each relation, up to minutes.")
         for relation in set(back.unique().tolist()) - known:
             along = torch.full_like(everyone, relation).unsqueeze(1)
             query = sharpness * model.query(everyone, along)

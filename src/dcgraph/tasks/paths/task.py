@@ -72,7 +72,7 @@ class Paths(Task):
         source, asked = _loaded(s.graph, data_dir or self._data_dir, s.protocol)
         self._graphs[s.graph] = source.graph
         train = [
-            joined([group] * (s.triples if group.hops == 1 else 1)).packed()
+            (joined([group] * s.triples) if group.hops == 1 else group).packed()
             for group in _trained_on(source, s)
         ]
         splits: dict[str, list[Batch]] = {"train": train}
@@ -163,7 +163,7 @@ class Paths(Task):
     def sharpness(self, model: nn.Module, settings: PathSettings, data: Data, beam: int) -> float:
         """What a beam needs, by the queries and the metric that weights are chosen by.
 
-        For a beam of one it is 1, and makes no difference.
+        For a beam of one it is 1, and makes no difference unless steps look back.
         """
         tried = SHARPNESSES if beam > 1 else (1.0,)
         ways = {sharpness: by_beam(model, beam, sharpness) for sharpness in tried}
