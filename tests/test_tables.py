@@ -20,12 +20,12 @@ from dcgraph.tasks.paths.tables import (
     FB15K_237,
     FB15K_237_BY_BEAM,
     PATHS,
-    SHORT,
     SMALL_BY_BEAM,
     SMALL_LOOKING_BACK,
 )
 from dcgraph.tasks.paths.tables import SMALL as SMALL_PATHS
 from dcgraph.tasks.paths.task import SHARPNESS
+from dcgraph.tasks.paths.trials import SHORT
 from dcgraph.training.runs import perform
 from dcgraph.training.tables import Column, Row, Table, as_json, as_text, jobs, part
 from parity import QUICK, Parity

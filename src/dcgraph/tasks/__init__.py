@@ -30,9 +30,9 @@ TABLES = {
     "paths-small": "dcgraph.tasks.paths.tables:SMALL",
     "paths-small-beam": "dcgraph.tasks.paths.tables:SMALL_BY_BEAM",
     "paths-small-back": "dcgraph.tasks.paths.tables:SMALL_LOOKING_BACK",
-    "paths-noise": "dcgraph.tasks.paths.tables:NOISE",
-    "paths-short": "dcgraph.tasks.paths.tables:SHORT",
-    "paths-search": "dcgraph.tasks.paths.tables:SEARCH",
+    "paths-noise": "dcgraph.tasks.paths.trials:NOISE",
+    "paths-short": "dcgraph.tasks.paths.trials:SHORT",
+    "paths-search": "dcgraph.tasks.paths.trials:SEARCH",
     "fb15k-237": "dcgraph.tasks.paths.tables:FB15K_237",
     "fb15k-237-beam": "dcgraph.tasks.paths.tables:FB15K_237_BY_BEAM",
 }

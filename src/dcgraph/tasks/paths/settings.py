@@ -14,6 +14,8 @@ S = TypeVar("S", bound=Settings)
 HEADS = 4
 """Of the attention of `coke`."""
 
+DROPOUTS = ("subject_dropout", "object_dropout", "relation_dropout")
+
 _ENTITIES = {"wn11": 38_696, "fb13": 75_043, "fb15k-237": 14_541}
 
 
@@ -73,7 +75,7 @@ class PathSettings(Settings):
         for name in ("length", "triples", "dim", "beam", "layers"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)}, but at least 1 is needed.")
-        for name in ("subject_dropout", "object_dropout", "relation_dropout", "dropout"):
+        for name in (*DROPOUTS, "dropout"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)}, but a share lies in [0, 1).")
         for name in ("l2_entities", "l2_relations"):
@@ -133,6 +135,11 @@ def quick(paper: PathSettings, epochs: int) -> PathSettings:
         beta_share=round(1 / math.log(_ENTITIES[paper.graph]), 4),
         estimator="straight_through_gumbel_softmax",
     )
+
+
+def soft(settings: PathSettings) -> PathSettings:
+    """The same, but a hop goes on from a mixture of entities in training, as the paper's does."""
+    return replace(settings, estimator=PAPER.estimator)
 
 
 PAPER = PathSettings(

@@ -1,70 +1,21 @@
-"""The paper's tables of path queries, and its search for settings.
+"""The paper's tables of path queries, and one of a small graph.
 
 The rows have our presets, which train in a fraction of the paper's epochs; tables show how many.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 
-from ...training.records import Record
-from ...training.settings import Sweep, expand
 from ...training.tables import Column, Published, Row, Table
 from . import settings as presets
-from .settings import BEST, PAPER, PathSettings, compressed, quick
+from .columns import BUDGET, BY_BEAMS, LENGTHS, RANKED, mrr_by_length
+from .settings import BEST, DROPOUTS, PAPER, PathSettings, compressed, quick, soft
 from .task import WAY_BACK
 
-_SEEDS, _ONCE = 3, 1  # of one row on WN11 and of the small graph; of all others
-_LENGTHS = range(1, 11)
-_DRAWS = 20
-
-
-def _tested(name: str) -> Callable[[Record], float | None]:
-    return lambda record: _per_cent(record["test"].get(f"{name}/argmax"))
-
-
-def _read_out(name: str) -> Callable[[Record], float | None]:
-    return lambda record: _per_cent(record["readout"].get(name))
-
-
-def _validated(record: Record) -> float | None:
-    """What the weights were chosen by, at its best."""
-    return _when_chosen(record, record["chosen_by"])
-
-
-def _when_chosen(record: Record, name: str) -> float | None:
-    """What the look says whose weights were chosen."""
-    looks = [look for look in record["curve"] if look["step"] == record["chosen_at"]]
-    return _per_cent(looks[0][name]) if looks else None
-
-
-def _per_cent(value: float | None) -> float | None:
-    return None if value is None else 100 * value
-
-
-def _minutes(record: Record) -> float:
-    """A run's share of the time of the population that it was trained in."""
-    return float(record["seconds"] / record["population"]["size"] / 60)
-
-
-_BUDGET = (
-    Column("epochs", lambda record: float(record["settings"]["epochs"]), digits=0, spread=False),
-    Column("minutes a run", _minutes, digits=1, spread=False),
-)
-_RANKED = (
-    Column("MQ, ties as the paper", _read_out("MQ, ties as the paper")),
-    Column("H@10, ties as the paper", _read_out("H@10, ties as the paper")),
-    Column("MQ, realistic ties", _tested("MQ")),
-    Column("H@10, realistic ties", _tested("H@10")),
-)
-_BY_BEAMS = tuple(
-    Column(f"{name}, {way}", _read_out(f"{name}, {way}"))
-    for way in ("beam", "looking back")
-    for name in ("MQ", "H@10")
-)
+_SEEDS, _ONCE = 3, 1  # of ours on WN11 and of the small graph; of all others
 
 
 def _paper(mq: Published | None, hits: Published | None) -> dict[str, Published]:
@@ -73,16 +24,8 @@ def _paper(mq: Published | None, hits: Published | None) -> dict[str, Published]
     return {name: value for name, value in both if value is not None}
 
 
-_NONE = dict.fromkeys(("subject_dropout", "object_dropout", "relation_dropout"), 0.0)
-
-
-def _soft(settings: PathSettings) -> PathSettings:
-    """The same, but a hop goes on from a mixture of entities in training, as the paper's does."""
-    return replace(settings, estimator=PAPER.estimator)
-
-
-_COMPLEX_WN11 = replace(_soft(BEST), model="complex")  # it chooses nothing, softly or not
-_GENTLE = dict.fromkeys(_NONE, 0.1)
+_COMPLEX_WN11 = replace(soft(BEST), model="complex")  # it chooses nothing, softly or not
+_NONE, _GENTLE = (dict.fromkeys(DROPOUTS, share) for share in (0.0, 0.1))
 _BASELINES: dict[str, dict[str, object]] = {  # only ComplEx has been searched for good settings
     "Bilinear-C": {"model": "bilinear", "dim": 64, "init": 0.3, "relation_dropout": 0.0},
     "DistMult-C": {"model": "distmult"},
@@ -96,7 +39,7 @@ _BASELINES: dict[str, dict[str, object]] = {  # only ComplEx has been searched f
 def _baseline(name: str, ours: PathSettings) -> PathSettings:
     """In a third of the epochs of ours, with triples as often."""
     changes = {**_GENTLE, **_BASELINES[name]}
-    return replace(compressed(_soft(ours), ours.epochs // 3), **changes)  # type: ignore[arg-type]
+    return replace(compressed(soft(ours), ours.epochs // 3), **changes)  # type: ignore[arg-type]
 
 
 def _baselines(
@@ -108,7 +51,7 @@ def _baselines(
 
 _PAPERS_OURS = _paper((94.4, 0.0), (64.3, 0.11))
 _OURS_WN11 = Row("Ours", (BEST,), _SEEDS, _PAPERS_OURS)
-_SOFT_WN11 = Row("Ours, soft", (_soft(BEST),), _SEEDS, _PAPERS_OURS)
+_SOFT_WN11 = Row("Ours, soft", (soft(BEST),), _SEEDS, _PAPERS_OURS)
 _PAPERS_OURS_FB13 = _paper((89.6, 0.46), (68.7, 0.32))
 _OURS_FB13 = Row("FB13: ours", (presets.FB13,), _ONCE, _PAPERS_OURS_FB13)
 _BASELINES_WN11 = tuple(
@@ -143,14 +86,14 @@ PATHS = Table(
     name="paths",
     task="paths",
     title="Path queries on WN11, in per cent; the last rows on FB13.",
-    columns=(*_RANKED, *_BY_BEAMS, *_BUDGET),
+    columns=(*RANKED, *BY_BEAMS, *BUDGET),
     rows=(
         *_BASELINES_WN11,
         Row("ComplEx, triples alone", (replace(_COMPLEX_WN11, length=1),), _ONCE),
         Row("ComplEx-C", (_COMPLEX_WN11,), _ONCE),
         Row(
             "Ours, the paper's tau and noise",
-            (replace(_soft(BEST), tau=PAPER.tau, beta_share=PAPER.beta_share),),
+            (replace(soft(BEST), tau=PAPER.tau, beta_share=PAPER.beta_share),),
             _ONCE,
             _PAPERS_OURS,
         ),
@@ -217,11 +160,11 @@ EXTRAPOLATION = Table(
     name="paths-extrapolation",
     task="paths",
     title="Trained on short paths, tested on paths of length 1 to 5, in per cent; WN11, then FB13.",
-    columns=(*_RANKED, *_BY_BEAMS, *_BUDGET),
+    columns=(*RANKED, *BY_BEAMS, *BUDGET),
     rows=(
         *_shorter("CoKE", lambda length: _baseline("CoKE", _longer(BEST, length)), _COKE_WN11),
         _on_all(_BASELINES_WN11[-1]),
-        *_shorter("Ours, soft", lambda _: _soft(BEST), {k: _PAPERS_WN11[k] for k in (1, 2)}),
+        *_shorter("Ours, soft", lambda _: soft(BEST), {k: _PAPERS_WN11[k] for k in (1, 2)}),
         _on_all(_SOFT_WN11),
         *_shorter("Ours", partial(_longer, BEST), _PAPERS_WN11),
         _on_all(_OURS_WN11),
@@ -237,19 +180,13 @@ EXTRAPOLATION = Table(
 )
 
 
-def _mrr_by_length(way: str = "") -> tuple[Column, ...]:
-    return tuple(
-        Column(f"{hops}", _read_out(f"MRR{way}, length {hops}"), digits=1) for hops in _LENGTHS
-    )
-
-
 def _by_beam(table: Table, beam: int) -> Table:
     """The same runs, tested in the second way, which the paper does not have."""
     return replace(
         table,
         name=f"{table.name}-beam",
         title=f"{table.title} {beam} entities are followed at once.",
-        columns=_mrr_by_length(", beam"),
+        columns=mrr_by_length(", beam"),
         rows=tuple(replace(row, paper={}) for row in table.rows),
     )
 
@@ -261,18 +198,18 @@ def _looking_back(by_beam: Table) -> Table:
         name=by_beam.name.replace("beam", "back"),
         title=f"{by_beam.title} Steps look back.",
         columns=(
-            *_mrr_by_length(", looking back"),
+            *mrr_by_length(", looking back"),
             Column("weight", lambda record: record["readout"].get(WAY_BACK)),
         ),
     )
 
 
 def _by_length(*mrr: float) -> dict[str, Published]:
-    return {f"{hops}": (value, None) for hops, value in zip(_LENGTHS, mrr, strict=True)}
+    return {f"{hops}": (value, None) for hops, value in zip(LENGTHS, mrr, strict=True)}
 
 
 _COMPLEX_FB15K_237 = replace(  # the paper's dropout of FB13; less was tried for ours alone
-    _soft(quick(presets.PAPER_FB15K_237, presets.FB15K_237.epochs)), model="complex"
+    soft(quick(presets.PAPER_FB15K_237, presets.FB15K_237.epochs)), model="complex"
 )
 _PAPERS_BY_LENGTH = _by_length(26.8, 52.3, 48.8, 51.4, 52.6, 54.2, 54.8, 54.7, 54.9, 54.7)
 
@@ -280,7 +217,7 @@ FB15K_237 = Table(
     name="fb15k-237",
     task="paths",
     title="MRR on FB15k-237 by the length of paths, in per cent, filtered, realistic ties.",
-    columns=(*_mrr_by_length(), *_BUDGET),
+    columns=(*mrr_by_length(), *BUDGET),
     rows=(
         Row(
             "ComplEx, triples alone",
@@ -294,91 +231,11 @@ FB15K_237 = Table(
             _ONCE,
             _by_length(31.3, 35.2, 36.9, 37.8, 35.2, 31.9, 25.7, 19.4, 14.1, 9.7),
         ),
-        Row("Ours, soft", (_soft(presets.FB15K_237),), _ONCE, _PAPERS_BY_LENGTH),
+        Row("Ours, soft", (soft(presets.FB15K_237),), _ONCE, _PAPERS_BY_LENGTH),
         Row("Ours", (presets.FB15K_237,), _ONCE, _PAPERS_BY_LENGTH),
     ),
 )
 FB15K_237_BY_BEAM = _by_beam(FB15K_237, presets.FB15K_237.beam)
-
-_BY_LOG = BEST.beta_share
-_NOISY = replace(
-    _soft(quick(PAPER, 10)), lr=1e-2, tau=PAPER.tau, beta_share=1.0, length=3, evaluate_every=5
-)
-_HARD = replace(_NOISY, tau=1.0, estimator=BEST.estimator)
-
-NOISE = Table(
-    name="paths-noise",
-    task="paths",
-    title=(
-        "Noise of the hops on WN11, in per cent; trained on paths of up to 3 relations. beta grows "
-        f"to the given share of tau; {_BY_LOG:g} is one over the logarithm of the number of "
-        "entities."
-    ),
-    columns=(Column("H@10, validation", _validated), *_RANKED[2:], *_BUDGET),
-    rows=(
-        *(
-            Row(
-                f"tau {tau:g}, share {share:g}",
-                (replace(_NOISY, tau=tau, beta_share=share),),
-                _ONCE,
-            )
-            for tau, shares in ((4.0, (1.0, 0.3, _BY_LOG, 0.01)), (1.0, (1.0, _BY_LOG)))
-            for share in shares
-        ),
-        Row("tau 4, share 1, reversed", (replace(_NOISY, noise="reversed"),), _ONCE),
-        Row("tau 4, share 1, of the nearest 100", (replace(_NOISY, nearest=100),), _ONCE),
-        Row(
-            f"tau 1, share {_BY_LOG:g}, vectors start at 1",
-            (replace(_NOISY, tau=1.0, beta_share=_BY_LOG, init=PAPER.init),),
-            _ONCE,
-        ),
-        *(
-            Row(f"hard, tau 1, share {share:g}", (replace(_HARD, beta_share=share),), _ONCE)
-            for share in (1.0, _BY_LOG, 0.01)
-        ),
-        Row("hard, tau 1, share 1, reversed", (replace(_HARD, noise="reversed"),), _ONCE),
-    ),
-)
-
-
-def _short_runs(
-    paper: PathSettings, epochs: int, tried: Iterable[tuple[PathSettings, int]]
-) -> Iterable[Row]:
-    """With the dropout of these settings, and triples so many times; tested by argmax alone."""
-    for dropout, triples in tried:
-        dropouts = {name: getattr(dropout, name) for name in _NONE}
-        settings = replace(quick(paper, epochs), triples=triples, beam=1, **dropouts)
-        words = ", ".join(f"{share:g}" for share in dropouts.values())
-        often = "once" if triples == 1 else f"{triples} times"
-        yield Row(f"{paper.graph.upper()}: dropout {words}; triples {often}", (settings,), _ONCE)
-
-
-SHORT = Table(
-    name="paths-short",
-    task="paths",
-    title=(
-        "Short runs, to compare settings, in per cent, on validation paths. Dropout of subject, "
-        "object, relations; how often an epoch has every triple."
-    ),
-    columns=(
-        Column("MQ, validation", lambda record: _when_chosen(record, "MQ/argmax")),
-        Column("H@10, validation", lambda record: _when_chosen(record, "H@10/argmax")),
-        *_BUDGET,
-    ),
-    rows=(
-        *_short_runs(PAPER, 4, ((PAPER, triples) for triples in (1, 4, 16))),
-        *_short_runs(
-            presets.PAPER_FB13,
-            2,
-            (
-                (presets.PAPER_FB13, 1),
-                (presets.FB13, 1),
-                (presets.FB13, 10),
-                (replace(presets.PAPER_FB13, object_dropout=0.3), 10),
-            ),
-        ),
-    ),
-)
 
 _PLAIN = replace(presets.SMALL, dropres=False, tempmatch=False)
 
@@ -389,7 +246,7 @@ SMALL = Table(
         "MRR on UMLS by the length of paths, in per cent, filtered, realistic ties; trained on "
         "paths of up to 3 relations."
     ),
-    columns=_mrr_by_length(),
+    columns=mrr_by_length(),
     rows=(
         Row("Ours", (presets.SMALL,), _SEEDS),
         Row("without DropRes", (replace(presets.SMALL, dropres=False),), _SEEDS),
@@ -403,46 +260,3 @@ SMALL = Table(
 )
 SMALL_BY_BEAM = _by_beam(SMALL, presets.SMALL.beam)
 SMALL_LOOKING_BACK = _looking_back(SMALL_BY_BEAM)
-
-
-def _drawn() -> list[PathSettings]:
-    """The paper's random search on WN11: dropouts in tenths up to 0.8, L2 in powers of ten."""
-    dropouts = ("subject_dropout", "object_dropout", "relation_dropout")
-    weights = ("l2_entities", "l2_relations")
-    sweeps = [Sweep(name, low=0.0, high=0.8) for name in dropouts]
-    sweeps += [Sweep(name, low=1e-20, high=1e-5, logarithmic=True) for name in weights]
-    base = replace(_soft(quick(PAPER, 30)), length=1, choose_on="next")
-    return [
-        replace(
-            one,
-            subject_dropout=round(one.subject_dropout, 1),
-            object_dropout=round(one.object_dropout, 1),
-            relation_dropout=round(one.relation_dropout, 1),
-            l2_entities=_power_of_ten(one.l2_entities),
-            l2_relations=_power_of_ten(one.l2_relations),
-        )
-        for one in expand(base, sweeps, draws=_DRAWS)
-    ]
-
-
-def _power_of_ten(value: float) -> float:
-    return float(f"1e{round(math.log10(value))}")
-
-
-def _described(one: PathSettings) -> str:
-    return (
-        f"dropout {one.subject_dropout:g}, {one.object_dropout:g}, {one.relation_dropout:g}; "
-        f"L2 {one.l2_entities:g}, {one.l2_relations:g}"
-    )
-
-
-SEARCH = Table(
-    name="paths-search",
-    task="paths",
-    title=(
-        "Random search on WN11, trained on triples, chosen by H@10 on validation paths of length "
-        "2, in per cent. Dropout of subject, object, relations; L2 of entities, relations."
-    ),
-    columns=(Column("H@10, validation", _validated), *_RANKED[2:], *_BUDGET),
-    rows=tuple(Row(_described(one), (one,), _ONCE) for one in _drawn()),
-)
