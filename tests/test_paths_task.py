@@ -116,7 +116,11 @@ def test_presets_have_the_papers_settings_but_for_what_trains_better() -> None:
         same = compressed(paper, ours.epochs)
         differ = {f.name for f in fields(same) if getattr(same, f.name) != getattr(ours, f.name)}
         less_dropout = {"object_dropout", "relation_dropout"}
-        own = {"fb13": less_dropout | {"triples"}, "fb15k-237": less_dropout}.get(name, set())
+        own = {
+            "best": {"triples"},
+            "fb13": less_dropout | {"triples"},
+            "fb15k-237": less_dropout,
+        }[name]
         assert differ == own | {
             *("init", "lr", "decay", "precision", "tau", "beta_share", "estimator")
         }
@@ -233,6 +237,8 @@ def test_it_learns_the_ring_and_extrapolates(trained: tuple[Paths, Outcome], rin
     assert readout["H@10, looking back"] == pytest.approx(looked.averages["H@10"])
     for hops, averages in looked.by_length.items():
         assert readout[f"MRR, looking back, length {hops}"] == pytest.approx(averages["MRR"])
+    one = evaluate(by_steps(weighed(readout[WAY_BACK]), 1), exam)
+    assert readout["MRR, argmax looking back"] == pytest.approx(one.averages["MRR"])
     argmax_alone = task.readout(outcome.model(0), replace(settings, beam=1), data)
     other_ways = ("beam", "back")
     assert argmax_alone == {

@@ -50,7 +50,7 @@ RANKED = (
 )
 BY_BEAMS = tuple(
     Column(f"{name}, {way}", read_out(f"{name}, {way}"))
-    for way in ("beam", "looking back")
+    for way in ("beam", "argmax looking back", "looking back")
     for name in ("MQ", "H@10")
 )
 

@@ -134,7 +134,7 @@ class Paths(Task):
     def readout(self, model: nn.Module, settings: Settings, data: Data) -> dict[str, float]:
         """By the tie rule of the paper, for each length, by a beam, and by one that looks back.
 
-        The rest is in the test.
+        The last also by its steps with one entity followed. The rest is in the test.
         """
         s = cast(PathSettings, settings)
         exam, block = self._asked(s, data, "test"), self.evaluated_at_once(s)
@@ -152,6 +152,7 @@ class Paths(Task):
                 weights = {weight: by_steps(weighed(weight), s.beam) for weight in WEIGHTS}
                 numbers[WAY_BACK] = weight = self._best_way(weights, s, data)
                 ways["looking back"] = weights[weight]
+                ways["argmax looking back"] = by_steps(weighed(weight), 1)
             for name, way in ways.items():
                 stands = stand(way, exam, block)
                 for metric in METRICS[s.protocol]:
