@@ -155,12 +155,12 @@ def test_lengths_are_those_of_the_tables(graph: str, tables: tuple[Table, Table]
 def test_longer_paths_in_training_help_with_long_ones() -> None:
     groups = lengths.compute(RESULTS)["graphs"]["WN11"]
     runs = [(group["trained"], len(group["runs"])) for group in groups]
-    assert runs == [(5, 3), (5, 3), (3, 1), (2, 1), (1, 1)]  # the first by a beam
+    assert runs == [(5, 3), (5, 3), (5, 3), (3, 1), (2, 1), (1, 1)]  # two by beams
     means = [
         [statistics.fmean(values) for values in zip(*group["runs"], strict=True)]
         for group in groups
     ]
-    for by_training in list(zip(*means, strict=True))[2:]:
+    for by_training in list(zip(*means[1:], strict=True))[2:]:  # but for the one that looks back
         assert list(by_training) == sorted(by_training, reverse=True)
 
 

@@ -48,9 +48,13 @@ RANKED = (
     Column("MQ, realistic ties", tested("MQ")),
     Column("H@10, realistic ties", tested("H@10")),
 )
-BY_BEAMS = tuple(
-    Column(f"{name}, {way}", read_out(f"{name}, {way}"))
-    for way in ("beam", "argmax looking back", "looking back")
+BY_OTHER_WAYS = tuple(
+    Column(f"{name}, {way}", read_out(f"{name}, {as_recorded}"))
+    for way, as_recorded in (
+        ("beam", "beam"),
+        ("argmax looking back", "argmax looking back"),
+        ("beam looking back", "looking back"),
+    )
     for name in ("MQ", "H@10")
 )
 
