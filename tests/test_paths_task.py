@@ -567,7 +567,7 @@ def test_rows_of_the_tables_can_be_trained_and_named(tmp_path: Path) -> None:
         {job.record for row in jobs(get_table(name), tmp_path).values() for job in row}
         for name in ("paths", "paths-extrapolation")
     ]
-    assert len(shared[0] & shared[1]) == 9  # on all paths: three seeds of ours, soft and hard
+    assert len(shared[0] & shared[1]) == 12  # on all paths: three seeds of ours, in three ways
 
 
 @pytest.mark.parametrize(
@@ -597,3 +597,18 @@ def test_an_epoch_with_less_precision_and_penalties(ring: Path) -> None:
     assert outcome.stopped_at == [None, None]
     assert task.precision(replace(settings, precision="tf32")) == "high"
     assert task.precision(settings) == "highest"
+
+
+def test_numbers_stand_by_the_way_to_answer() -> None:
+    """Averages first, then each metric by length; what was not measured is an empty name."""
+    names = ["MQ/argmax", "H@10/argmax", "MQ, ties as the paper", "MQ, length 1", "H@10, length 1"]
+    names += ["MQ, length 10", "sharpness of the beam", "MQ, beam", "MQ, looking back, length 10"]
+    alone, grid = Paths().arranged(names)
+    assert alone == ["MQ/argmax", "H@10/argmax", "sharpness of the beam"]
+    assert list(grid) == ["MQ", "H@10", "MQ, length 1", "MQ, length 10", "H@10, length 1"]
+    for row in grid.values():
+        assert list(row) == ["argmax", "ties as the paper", "beam", "beam looking back"]
+    assert list(grid["MQ"].values()) == ["MQ/argmax", "MQ, ties as the paper", "MQ, beam", ""]
+    assert grid["MQ, length 10"]["beam looking back"] == "MQ, looking back, length 10"
+    shown = {name for row in grid.values() for name in row.values()} | set(alone)
+    assert shown == {*names, ""}, "nothing is lost"

@@ -271,7 +271,7 @@ def _run(task: Task, replicas: Sequence[Settings], options: Options, command: st
             shutil.rmtree(work, ignore_errors=True)
             plan.unlink()  # nothing has begun: the corrected command may use the folder
         raise CommandError(str(error), 2) from error
-    print(_results(jobs, replicas), flush=True)
+    print(_results(task, jobs, replicas), flush=True)
     _write_page(task, jobs, replicas, options, command)
 
 
@@ -322,9 +322,8 @@ def _planned(task: Task, plan: Path) -> tuple[list[Settings], str]:
         ) from error
 
 
-def _results(jobs: Sequence[Any], replicas: Sequence[Settings]) -> str:
+def _results(task: Task, jobs: Sequence[Any], replicas: Sequence[Settings]) -> str:
     """Mean and spread on the test set, for each setting."""
-    from ..training.readouts import by_set
     from ..training.records import read_record
     from ..training.runs import label
 
@@ -337,7 +336,7 @@ def _results(jobs: Sequence[Any], replicas: Sequence[Settings]) -> str:
     chosen_on = read_record(jobs[0].record)["chosen_on"]
     lines = [f"On the test set, with the weights that were best on the {chosen_on} set:"]
     for name, tests in groups.items():
-        alone, grid = by_set(tests[0])
+        alone, grid = task.arranged(tests[0])
         parts = [f"{metric} {cell}" for metric in alone if (cell := _spread(tests, metric))]
         prefix = f"  {name}: " if len(groups) > 1 else "  "
         lines.append(prefix + ", ".join(parts))

@@ -6,7 +6,6 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from ..training.readouts import by_set
 from ..training.task import Task
 from .groups import Group, Replica, metric_of
 
@@ -41,7 +40,7 @@ def summary_of(groups: Sequence[Group], task: Task) -> dict[str, Any]:
     records = [replica.record for group in groups for replica in group.replicas]
     parts = ("test", "readout")
     names = list(dict.fromkeys(name for part in parts for r in records for name in r[part]))
-    alone, grid = by_set(names)
+    alone, grid = task.arranged(names)
     rows, of_sets = [], []
     for group, tests in zip(groups, measured, strict=True):
         cells = [_spread([test.get(name) for test in tests]) for name in alone]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from ..nodes import Decode
 from .exhibits import Exhibit
+from .readouts import Grid, by_set
 from .settings import Settings
 
 Precision = Literal["highest", "high"]
@@ -143,6 +144,10 @@ class Task(ABC):
         It is saved with a model, which is not loaded when they stand for something else.
         """
         return ""
+
+    def arranged(self, names: Iterable[str]) -> tuple[list[str], Grid]:
+        """How screens show the numbers of a record: those that stand alone, and a grid."""
+        return by_set(names)
 
     def exhibits(self, model: nn.Module, settings: Settings, data: Data) -> Sequence[Exhibit]:
         """What to show of a trained model on the page of a run: examples, tables it learned."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from ...training.records import Record
 from ...training.tables import Column
+from .arranging import WAYS
 
 LENGTHS = range(1, 11)
 
@@ -49,12 +50,8 @@ RANKED = (
     Column("H@10, realistic ties", tested("H@10")),
 )
 BY_OTHER_WAYS = tuple(
-    Column(f"{name}, {way}", read_out(f"{name}, {as_recorded}"))
-    for way, as_recorded in (
-        ("beam", "beam"),
-        ("argmax looking back", "argmax looking back"),
-        ("beam looking back", "looking back"),
-    )
+    Column(f"{name}, {WAYS[way]}", read_out(f"{name}, {way}"))
+    for way in ("beam", "argmax looking back", "looking back")
     for name in ("MQ", "H@10")
 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import ClassVar, cast
@@ -15,9 +15,11 @@ from torch import Tensor, nn
 
 from ...nodes import Decode
 from ...training.exhibits import Exhibit
+from ...training.readouts import Grid
 from ...training.settings import Settings
 from ...training.task import Batch, Data, Precision, Task
 from ..datasets import DataError
+from .arranging import by_way
 from .beams import SHARPNESSES, by_beam, by_steps
 from .composing import Bilinear, ComplEx, DistMult, PathModel, Reversible, Shape, TransE
 from .data import PathData, load, load_graph
@@ -192,6 +194,9 @@ class Paths(Task):
 
     def names_fingerprint(self, settings: Settings) -> str:
         return self.graph(cast(PathSettings, settings).graph).fingerprint_of_names
+
+    def arranged(self, names: Iterable[str]) -> tuple[list[str], Grid]:
+        return by_way(names)
 
     def exhibits(self, model: nn.Module, settings: Settings, data: Data) -> Sequence[Exhibit]:
         from . import exhibits
