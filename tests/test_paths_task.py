@@ -180,6 +180,17 @@ def test_an_epoch_may_have_triples_several_times(ring: Path) -> None:
         assert torch.equal(longer, as_before)
 
 
+def test_triples_cannot_be_repeated_where_there_are_none(tmp_path: Path) -> None:
+    write_ring(tmp_path, ENTITIES, STEPS)
+    (tmp_path / "paths").mkdir()
+    for split, source in (("train", "e0"), ("valid", "e1"), ("test", "e2")):
+        (tmp_path / "paths" / f"{split}.txt").write_text(f"{source}\tnext,next\te5\n")
+    with pytest.raises(
+        DataError, match=r"triples=2, but no training path .+ has one relation alone"
+    ):
+        Paths().data(settings_for(tmp_path, triples=2))
+
+
 def test_backwards_are_further_examples(ring: Path) -> None:
     task = Paths()
     data = task.data(settings_for(ring))
@@ -379,11 +390,12 @@ def test_the_sharpness_of_training_is_kept(
     as_trained, flat = predicted(path), predicted(path, "--sharpness", "1")
     assert as_trained == predicted(path, "--sharpness", "7") != flat
     assert predicted(saved) == flat, "of a model that says nothing of it"
-    alone = [
-        predicted(path, "--beam", "1", "--back", "0.5", *sharpness)
-        for sharpness in ((), ("--sharpness", "1"))
-    ]
-    assert alone[0] == alone[1], "as evaluate has it"
+    one = ("--beam", "1")
+    assert predicted(path, *one) == predicted(path, *one, "--sharpness", "1"), "as evaluate has it"
+    back = (*one, "--back", "0.5")  # by the steps that were tested at the end of training
+    assert predicted(path, *back) == predicted(path, *back, "--sharpness", "7")
+    assert cli.main(["evaluate", "paths", "--model", str(path), *back]) == 0
+    assert json.loads(capsys.readouterr().out)["sharpness"] == 7
     save_model(path, Paths(), settings, model, 0.5, {SHARPNESS: math.nan})
     assert cli.main(["evaluate", "paths", "--model", str(path), "--beam", own]) == 1
     assert "use a finite number above 0" in capsys.readouterr().err
@@ -405,7 +417,16 @@ def test_predict_and_evaluate_looking_back(
     assert cli.main(["predict", "paths", "e0", "next,skip", *arguments, "--top", "1"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[1].startswith("  next -> e1  ") and lines[-1].endswith("e6  known")
-    other, path = replace(settings, model="rnn"), tmp_path / "m.safetensors"
+    path = tmp_path / "m.safetensors"
+    save_model(path, Paths(), settings, model, 0.5, {SHARPNESS: 2.0, WAY_BACK: 0.25})
+    best = ["evaluate", "paths", "--beam", "1", "--back", "best", "--model"]
+    assert cli.main([*best, str(path)]) == 0
+    said = json.loads(capsys.readouterr().out)
+    expected = evaluate(by_steps(step(model, 2.0, 0.25), 1), asked).averages
+    assert said["back"] == 0.25 and said["MRR"] == pytest.approx(expected["MRR"], abs=1e-5)
+    assert cli.main([*best, str(saved)]) == 1
+    assert "chose no weight of the way back; give a number." in capsys.readouterr().err
+    other = replace(settings, model="rnn")
     save_model(path, Paths(), other, Paths().model(other), 0.5)
     for command in (["evaluate", "paths"], ["predict", "paths", "e0", "next"]):
         assert cli.main([*command, "--model", str(path), "--beam", "2", "--back", "0.5"]) == 1
@@ -416,6 +437,7 @@ def test_predict_and_evaluate_looking_back(
     ("arguments", "complaint"),
     [
         (["--back", "0.5"], "back=0.5 is for a beam; use it with --beam."),
+        (["--back", "best"], "back=best is for a beam; use it with --beam."),
         (["--beam", "2", "--back", "2"], "the weight of the way back lies in [0, 1]."),
     ],
 )

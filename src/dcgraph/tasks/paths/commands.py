@@ -13,21 +13,25 @@ from ...training.models import load_model, readout_of
 from ..datasets import DataError
 from .beams import by_steps, check_beam
 from .composing import PathModel
-from .data import PathData, load, load_graph, write
+from .data import PathData, load_graph, load_once, write
 from .evaluation import Score
 from .evaluation import evaluate as measure
 from .looking_back import check_weight, reversible, step
 from .ranking import Ties
 from .sampling import sample
 from .settings import PathSettings
-from .task import SHARPNESS, Paths, at_once
+from .task import SHARPNESS, WAY_BACK, Paths, at_once
 from .walking import parse, walk
 
 _log = logging.getLogger(__name__)
 
 
+Back = float | Literal["best"]
+"""The weight of the way back, or what training chose."""
+
+
 def _trained(
-    model: Path, data_dir: Path | None, back: float | None
+    model: Path, data_dir: Path | None, back: Back | None
 ) -> tuple[PathModel, PathSettings, Paths]:
     task = Paths(data_dir)
     loaded, settings = load_model(model, task)
@@ -40,15 +44,24 @@ def _trained(
     return loaded, settings, task
 
 
-def _check_beam(beam: int | None, sharpness: float | None, back: float | None) -> None:
+def _weight(back: Back | None, model: Path) -> float | None:
+    if back != "best":
+        return back
+    weight = readout_of(model).get(WAY_BACK)
+    if weight is None:
+        raise DataError(f"the run {str(model)!r} chose no weight of the way back; give a number.")
+    return weight
+
+
+def _check_beam(beam: int | None, sharpness: float | None, back: Back | None) -> None:
     """Before anything is loaded, which may take a while."""
     for name, value in (("sharpness", sharpness), ("back", back)):
         if beam is None and value is not None:
-            raise DataError(f"{name}={value:g} is for a beam; use it with --beam.")
+            raise DataError(f"{name}={value} is for a beam; use it with --beam.")
     if beam is not None:
         try:
             check_beam(beam, 1.0 if sharpness is None else sharpness)
-            check_weight(back or 0.0)
+            check_weight(0.0 if back is None or back == "best" else back)
         except ValueError as error:
             raise DataError(str(error)) from None
 
@@ -61,7 +74,7 @@ def evaluate(
     protocol: Literal["range", "all"] | None = None,
     beam: int | None = None,
     sharpness: float | None = None,
-    back: float | None = None,
+    back: Back | None = None,
     data_dir: Path | None = None,
 ) -> str:
     """Measure a trained model on the path queries of its graph; prints JSON.
@@ -73,23 +86,27 @@ def evaluate(
         protocol: range or all; else the one it was trained with.
         beam: entities to follow at once; else the model's own way, for ours the argmax.
         sharpness: of a beam, what scores are multiplied by; else chosen by validation queries.
-        back: of a beam, the weight of the way back, 0 to 1; a run's records say what is best.
+        back: of a beam, the weight of the way back, 0 to 1, or best: what training chose.
         data_dir: folder of the data; else $DCGRAPH_DATA, the cache, a download.
     """
     _check_beam(beam, sharpness, back)
     on = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     network, settings, task = _trained(model, data_dir, back)
-    queries = load(settings.graph, data_dir)
+    back = _weight(back, model)
+    queries = load_once(settings.graph, data_dir)
     if split not in queries.splits:
         raise DataError(f"{settings.graph} has no {split} queries; use --split test.")
     asked = queries.examinations(protocol or settings.protocol, split, device=on)[split]
     score: Score = network.to(on)
     if beam is not None:
-        if sharpness is None and beam == settings.beam:
+        one_looks_back = beam == 1 and back is not None  # by the steps of the run's own beam
+        if sharpness is None and (beam == settings.beam or one_looks_back):
             sharpness = readout_of(model).get(SHARPNESS)
         if sharpness is None:
             if beam > 1:
                 _log.info("Choosing the sharpness of the beam on validation queries.")
+                if split == "validation":
+                    _log.info("They are those that are measured: the test says what it is worth.")
             sharpness = task.sharpness(network, settings, task.data(settings).to(on), beam)
         _check_beam(beam, sharpness, back)
         score = by_steps(step(network, sharpness, back), beam)
@@ -128,7 +145,7 @@ def predict(
     top: int = 10,
     beam: int | None = None,
     sharpness: float | None = None,
-    back: float | None = None,
+    back: Back | None = None,
     data_dir: Path | None = None,
 ) -> str:
     """Follow a path from an entity, and rank the answers.
@@ -146,16 +163,17 @@ def predict(
         top: how many answers to show.
         beam: entities to follow at once; else the model's own way, for ours the argmax.
         sharpness: of a beam, what scores are multiplied by; else as in training, or 1.
-        back: of a beam, the weight of the way back, 0 to 1; a run's records say what is best.
+        back: of a beam, the weight of the way back, 0 to 1, or best: what training chose.
         data_dir: folder of the data; else $DCGRAPH_DATA, the cache, a download.
     """
     if top < 1:
         raise DataError(f"top={top}, but at least 1 answer is shown.")
     _check_beam(beam, sharpness, back)
     network, settings, task = _trained(model, data_dir, back)
+    back = _weight(back, model)
     graph = task.graph(settings.graph)
     query = parse(graph, entity, path)
-    if beam is not None and beam > 1 and sharpness is None:
+    if beam is not None and (beam > 1 or back is not None) and sharpness is None:
         sharpness = readout_of(model).get(SHARPNESS)
     try:
         return walk(network, graph, query, top, beam, sharpness or 1.0, back).text()

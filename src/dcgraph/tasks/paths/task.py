@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -22,23 +20,22 @@ from ..datasets import DataError
 from .arranging import by_way
 from .beams import SHARPNESSES, by_beam, by_steps
 from .composing import Bilinear, ComplEx, DistMult, PathModel, Reversible, Shape, TransE
-from .data import PathData, load, load_graph
+from .data import PathData, load_graph, load_once
 from .evaluation import Score, best_way, stand
 from .graph import KnowledgeGraph
 from .hopping import DiscreteComplEx
 from .looking_back import WEIGHTS, looking_back
 from .protocols import METRICS, Examination, Protocol, competitors, measured
-from .queries import Queries, inverse, joined, turned, unpacked
+from .queries import inverse, unpacked
 from .ranking import Standing, Ties, standing
 from .recurrent import ROP, PathRNN
-from .sampling import marks
+from .selecting import chosen_on, is_turned, trained_on
 from .settings import HEADS, PRESETS, PathSettings
 from .transformer import CoKE
 
 _SCORES = 1 << 28  # that an evaluation makes at once: one gigabyte
 SHARPNESS, WAY_BACK = "sharpness of the beam", "weight of the way back"
 """Their names in the readout."""
-_log = logging.getLogger(__name__)
 
 BASELINES: dict[str, type[PathModel]] = {
     "complex": ComplEx,
@@ -73,16 +70,13 @@ class Paths(Task):
         s = cast(PathSettings, settings)
         source, asked = _loaded(s.graph, data_dir or self._data_dir, s.protocol)
         self._graphs[s.graph] = source.graph
-        train = [
-            (joined([group] * s.triples) if group.hops == 1 else group).packed()
-            for group in _trained_on(source, s)
-        ]
+        train = [group.packed() for group in trained_on(source, s)]
         splits: dict[str, list[Batch]] = {"train": train}
         for split, exam in asked.items():
             if not exam.tables:
                 remedy = "use --protocol all" if s.protocol == "range" else "take a larger graph"
                 raise DataError(f"{s.graph}: no query of {split} has competitors; {remedy}.")
-            splits[split] = exam.tables if split == "test" else _chosen_on(exam.tables, s)
+            splits[split] = exam.tables if split == "test" else chosen_on(exam.tables, s)
         return Data(splits, source.fingerprint, asked["test"].shared)
 
     def model(self, settings: Settings) -> nn.Module:
@@ -118,7 +112,7 @@ class Paths(Task):
         if not training:
             return rows | {s.protocol: competitors(shared, rows, len(graph.entities))}
         rows = unpacked(rows)
-        if _is_turned(rows["path"].shape[1], s):
+        if is_turned(rows["path"].shape[1], s):
             back = inverse(rows["path"].flip(1), len(graph.relations))
             ends = {"source": rows["target"], "path": back, "target": rows["source"]}
             return {name: torch.cat([rows[name], ends[name]]) for name in ends}
@@ -222,69 +216,9 @@ def at_once(entities: int) -> int:
 def _loaded(
     graph: str, data_dir: Path | None, protocol: Protocol
 ) -> tuple[PathData, dict[str, Examination]]:
-    """Reading, sampling and finding what queries reach take a while: once for a program."""
-    source = load(graph, data_dir)
+    """Finding what queries reach takes a while: once for a program."""
+    source = load_once(graph, data_dir)
     return source, source.examinations(protocol)
-
-
-def _trained_on(source: PathData, settings: PathSettings) -> list[Queries]:
-    """The training paths that are not too long and no queries of other splits."""
-    groups = source.splits["train"]
-    lengths = [group.hops for group in groups]
-    if settings.length > max(lengths):
-        _log.info("%s has training paths of up to %d relations.", settings.graph, max(lengths))
-    short = [group for group in groups if group.hops <= settings.length]
-    kept = [group for group in _without_queries(short, source, settings) if len(group)]
-    if not kept:
-        raise DataError(
-            f"{settings.graph} has no training paths of up to {settings.length} relations that are "
-            f"not asked from their end; it has paths of {min(lengths)} to {max(lengths)} relations."
-        )
-    if dropped := sum(map(len, short)) - sum(map(len, kept)):
-        _log.info("%d training paths whose reverse is a query are left out.", dropped)
-    return kept
-
-
-def _is_turned(hops: int, settings: PathSettings) -> bool:
-    """Whether paths of a length are trained from their end to their start, too."""
-    return settings.backwards == "paths" or (settings.backwards == "triples" and hops == 1)
-
-
-def _without_queries(
-    groups: Sequence[Queries], source: PathData, settings: PathSettings
-) -> list[Queries]:
-    """Without those whose reverse is a query of validation or test.
-
-    It matters where they are trained backwards, or queries are asked backwards. Sampled paths never
-    are such, those of files may be. What files have in two splits as it is stays in both.
-    """
-    relations, kept = len(source.graph.relations), []
-    for group in groups:
-        if settings.protocol == "all" or _is_turned(group.hops, settings):
-            there, back = marks(group), marks(turned(group, relations))
-            seen = torch.zeros(len(group), dtype=torch.bool)
-            for split in source.splits.keys() - {"train"}:
-                for asked in source.splits[split]:
-                    if asked.hops == group.hops:
-                        known = marks(asked)
-                        seen |= torch.isin(back, known) & ~torch.isin(there, known)
-            group = group[~seen]
-        kept.append(group)
-    return kept
-
-
-def _chosen_on(tables: Sequence[Batch], settings: PathSettings) -> list[Batch]:
-    """The validation tables by which weights are chosen."""
-    trained = settings.length
-    shortest = trained + 1 if settings.choose_on == "next" else 1
-    longest = {"trained": trained, "next": trained + 1}.get(settings.choose_on, math.inf)
-    chosen = [table for table in tables if shortest <= table["path"].shape[1] <= longest]
-    if not chosen:
-        raise DataError(
-            f"{settings.graph} has no validation paths for choose_on={settings.choose_on!r} and "
-            f"length={settings.length}; use --choose-on all."
-        )
-    return chosen
 
 
 def _by_length(stands: Mapping[int, Standing], protocol: Protocol, way: str) -> dict[str, float]:
