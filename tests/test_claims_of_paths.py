@@ -205,6 +205,15 @@ def test_what_looking_back_gains_on_umls() -> None:
             for way in ("beam", "looking back")
         )
         assert 0.015 < beam_hits - back_hits < 0.03, "H@10 gets worse"
+    lost = [
+        100 * statistics.fmean(
+            run["readout"][f"MRR, length {length}"]
+            - run["readout"][f"MRR, argmax looking back, length {length}"]
+            for run in runs
+        )
+        for length in range(2, 11)
+    ]  # fmt: skip
+    assert 1.8 < lost[0] < 2.5 and min(lost[1:]) > 4 and max(lost) < 6, "without the beam"
 
 
 def test_the_likeliest_of_many_on_fb15k_237() -> None:
