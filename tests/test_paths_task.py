@@ -426,6 +426,8 @@ def test_predict_and_evaluate_looking_back(
     assert said["back"] == 0.25 and said["MRR"] == pytest.approx(expected["MRR"], abs=1e-5)
     assert cli.main([*best, str(saved)]) == 1
     assert "chose no weight of the way back; give a number." in capsys.readouterr().err
+    save_model(path, Paths(), settings, model, 0.5, {WAY_BACK: math.nan})
+    assert cli.main([*best, str(path)]) == 1 and "0 to 1" in capsys.readouterr().err
     other = replace(settings, model="rnn")
     save_model(path, Paths(), other, Paths().model(other), 0.5)
     for command in (["evaluate", "paths"], ["predict", "paths", "e0", "next"]):
@@ -438,7 +440,8 @@ def test_predict_and_evaluate_looking_back(
     [
         (["--back", "0.5"], "back=0.5 is for a beam; use it with --beam."),
         (["--back", "best"], "back=best is for a beam; use it with --beam."),
-        (["--beam", "2", "--back", "2"], "the weight of the way back lies in [0, 1]."),
+        (["--beam", "2", "--back", "2"], "back=2, but the weight of the way back is a number"),
+        (["--beam", "2", "--back", "far"], "a number from 0 to 1, or best."),
     ],
 )
 def test_ways_back_without_sense_are_refused(
@@ -634,3 +637,5 @@ def test_numbers_stand_by_the_way_to_answer() -> None:
     assert grid["MQ, length 10"]["beam looking back"] == "MQ, looking back, length 10"
     shown = {name for row in grid.values() for name in row.values()} | set(alone)
     assert shown == {*names, ""}, "nothing is lost"
+    assert Paths().arranged(["MQ, by magic"]) == (["MQ, by magic"], {})
+    assert list(Paths().arranged(["MQ, length 1"])[1]) == ["MQ, length 1"]

@@ -41,7 +41,7 @@ def summary_of(groups: Sequence[Group], task: Task) -> dict[str, Any]:
     parts = ("test", "readout")
     names = list(dict.fromkeys(name for part in parts for r in records for name in r[part]))
     alone, grid = task.arranged(names)
-    rows, of_sets = [], []
+    rows, details = [], []
     for group, tests in zip(groups, measured, strict=True):
         cells = [_spread([test.get(name) for test in tests]) for name in alone]
         every = sorted((t[monitored] for t in tests if t.get(monitored) is not None), reverse=True)
@@ -58,13 +58,13 @@ def summary_of(groups: Sequence[Group], task: Task) -> dict[str, Any]:
             (_words(row), [_spread([test.get(name) for test in tests]) for name in of.values()])
             for row, of in grid.items()
         ]
-        of_sets.append({"name": group.name, "number": group.number, "rows": filled})
+        details.append({"name": group.name, "number": group.number, "rows": filled})
     chosen_on = {r["chosen_on"] for r in records} - {None}
     return {
         "names": [_words(name) for name in alone],
         "rows": rows,
         "columns": [_words(name) for name in next(iter(grid.values()), ())],
-        "of_sets": of_sets if grid else [],
+        "details": details if grid else [],
         "monitored": _words(monitored),
         "chosen_on": " or ".join(sorted(chosen_on)) or "validation",
     }

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-Grid = dict[str, dict[str, str]]
+Layout = dict[str, dict[str, str]]
 """Names of numbers by row and column; not all of them need to exist."""
 
 
-def by_set(names: Iterable[str]) -> tuple[list[str], Grid]:
+def by_set(names: Iterable[str]) -> tuple[list[str], Layout]:
     """Names that stand for themselves, and a grid of those that are "SET MEASURE".
 
     A name is of the second kind if another set has the same measure. A set may end in a comma,

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ..nodes import Decode
 from .exhibits import Exhibit
-from .readouts import Grid, by_set
+from .readouts import Layout, by_set
 from .settings import Settings
 
 Precision = Literal["highest", "high"]
@@ -145,7 +145,7 @@ class Task(ABC):
         """
         return ""
 
-    def arranged(self, names: Iterable[str]) -> tuple[list[str], Grid]:
+    def arranged(self, names: Iterable[str]) -> tuple[list[str], Layout]:
         """How screens show the numbers of a record: those that stand alone, and a grid."""
         return by_set(names)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from ...training.records import Record
 from ...training.tables import Column
-from .arranging import WAYS
+from .arranging import ARGMAX_BACK, BACK, BEAM, WAYS
 
 LENGTHS = range(1, 11)
 
@@ -51,7 +51,7 @@ RANKED = (
 )
 BY_OTHER_WAYS = tuple(
     Column(f"{name}, {WAYS[way]}", read_out(f"{name}, {way}"))
-    for way in ("beam", "argmax looking back", "looking back")
+    for way in (BEAM, ARGMAX_BACK, BACK)
     for name in ("MQ", "H@10")
 )
 

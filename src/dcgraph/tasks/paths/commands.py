@@ -13,7 +13,7 @@ from ...training.models import load_model, readout_of
 from ..datasets import DataError
 from .beams import by_steps, check_beam
 from .composing import PathModel
-from .data import PathData, load_graph, load_once, write
+from .data import PathData, load, load_graph, write
 from .evaluation import Score
 from .evaluation import evaluate as measure
 from .looking_back import check_weight, reversible, step
@@ -26,12 +26,8 @@ from .walking import parse, walk
 _log = logging.getLogger(__name__)
 
 
-Back = float | Literal["best"]
-"""The weight of the way back, or what training chose."""
-
-
 def _trained(
-    model: Path, data_dir: Path | None, back: Back | None
+    model: Path, data_dir: Path | None, back: float | None
 ) -> tuple[PathModel, PathSettings, Paths]:
     task = Paths(data_dir)
     loaded, settings = load_model(model, task)
@@ -44,16 +40,23 @@ def _trained(
     return loaded, settings, task
 
 
-def _weight(back: Back | None, model: Path) -> float | None:
-    if back != "best":
-        return back
-    weight = readout_of(model).get(WAY_BACK)
+def _weight(back: str | None, model: Path) -> float | None:
+    """Of the way back: as given, or "best", which training chose."""
+    if back is None:
+        return None
+    weight = readout_of(model).get(WAY_BACK) if back == "best" else back
     if weight is None:
         raise DataError(f"the run {str(model)!r} chose no weight of the way back; give a number.")
-    return weight
+    try:
+        check_weight(float(weight))
+    except ValueError:
+        raise DataError(
+            f"back={weight}, but the weight of the way back is a number from 0 to 1, or best."
+        ) from None
+    return float(weight)
 
 
-def _check_beam(beam: int | None, sharpness: float | None, back: Back | None) -> None:
+def _check_beam(beam: int | None, sharpness: float | None, back: str | None = None) -> None:
     """Before anything is loaded, which may take a while."""
     for name, value in (("sharpness", sharpness), ("back", back)):
         if beam is None and value is not None:
@@ -61,7 +64,6 @@ def _check_beam(beam: int | None, sharpness: float | None, back: Back | None) ->
     if beam is not None:
         try:
             check_beam(beam, 1.0 if sharpness is None else sharpness)
-            check_weight(0.0 if back is None or back == "best" else back)
         except ValueError as error:
             raise DataError(str(error)) from None
 
@@ -74,7 +76,7 @@ def evaluate(
     protocol: Literal["range", "all"] | None = None,
     beam: int | None = None,
     sharpness: float | None = None,
-    back: Back | None = None,
+    back: str | None = None,
     data_dir: Path | None = None,
 ) -> str:
     """Measure a trained model on the path queries of its graph; prints JSON.
@@ -90,26 +92,27 @@ def evaluate(
         data_dir: folder of the data; else $DCGRAPH_DATA, the cache, a download.
     """
     _check_beam(beam, sharpness, back)
+    weight = _weight(back, model)
     on = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    network, settings, task = _trained(model, data_dir, back)
-    back = _weight(back, model)
-    queries = load_once(settings.graph, data_dir)
+    network, settings, task = _trained(model, data_dir, weight)
+    queries = load(settings.graph, data_dir)
     if split not in queries.splits:
         raise DataError(f"{settings.graph} has no {split} queries; use --split test.")
     asked = queries.examinations(protocol or settings.protocol, split, device=on)[split]
     score: Score = network.to(on)
     if beam is not None:
-        one_looks_back = beam == 1 and back is not None  # by the steps of the run's own beam
-        if sharpness is None and (beam == settings.beam or one_looks_back):
+        as_trained = beam == settings.beam or (beam == 1 and weight is not None)
+        if sharpness is None and as_trained:
             sharpness = readout_of(model).get(SHARPNESS)
+        if sharpness is None and beam == 1:
+            sharpness = 1.0
         if sharpness is None:
-            if beam > 1:
-                _log.info("Choosing the sharpness of the beam on validation queries.")
-                if split == "validation":
-                    _log.info("They are those that are measured: the test says what it is worth.")
+            _log.info("Choosing the sharpness of the beam on validation queries.")
+            if split == "validation":
+                _log.info("They are those that are measured: the test says what it is worth.")
             sharpness = task.sharpness(network, settings, task.data(settings).to(on), beam)
-        _check_beam(beam, sharpness, back)
-        score = by_steps(step(network, sharpness, back), beam)
+        _check_beam(beam, sharpness)
+        score = by_steps(step(network, sharpness, weight), beam)
     found = measure(score, asked.to(on), ties, at_once(asked.entities))
     return json.dumps(
         {
@@ -121,7 +124,7 @@ def evaluate(
             "ties": found.ties,
             "beam": beam,
             "sharpness": sharpness,
-            "back": back,
+            "back": weight,
             "queries": found.queries,
             "skipped": found.skipped,
             **_rounded(found.averages),
@@ -145,7 +148,7 @@ def predict(
     top: int = 10,
     beam: int | None = None,
     sharpness: float | None = None,
-    back: Back | None = None,
+    back: str | None = None,
     data_dir: Path | None = None,
 ) -> str:
     """Follow a path from an entity, and rank the answers.
@@ -169,14 +172,14 @@ def predict(
     if top < 1:
         raise DataError(f"top={top}, but at least 1 answer is shown.")
     _check_beam(beam, sharpness, back)
-    network, settings, task = _trained(model, data_dir, back)
-    back = _weight(back, model)
+    weight = _weight(back, model)
+    network, settings, task = _trained(model, data_dir, weight)
     graph = task.graph(settings.graph)
     query = parse(graph, entity, path)
-    if beam is not None and (beam > 1 or back is not None) and sharpness is None:
+    if beam is not None and (beam > 1 or weight is not None) and sharpness is None:
         sharpness = readout_of(model).get(SHARPNESS)
     try:
-        return walk(network, graph, query, top, beam, sharpness or 1.0, back).text()
+        return walk(network, graph, query, top, beam, sharpness or 1.0, weight).text()
     except ValueError as error:  # a path that this model cannot read
         raise DataError(str(error)) from None
 

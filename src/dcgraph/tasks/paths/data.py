@@ -6,7 +6,7 @@ import hashlib
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -86,12 +86,6 @@ def _tensors_of(reached: Reached) -> Batch:
 def _reached_of(tensors: Batch, groups: int) -> Reached:
     sets = Ragged(tensors["offsets"], tensors["members"])
     return Reached(sets, [tensors[f"of_{number}"] for number in range(groups)])
-
-
-@lru_cache(maxsize=2)
-def load_once(name: str, data_dir: Path | None = None) -> PathData:
-    """The same for a whole program: reading and sampling take a while."""
-    return load(name, data_dir)
 
 
 def load(

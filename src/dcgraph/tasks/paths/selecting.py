@@ -19,7 +19,10 @@ _log = logging.getLogger(__name__)
 
 
 def trained_on(source: PathData, settings: PathSettings) -> list[Queries]:
-    """The training paths that are not too long and no queries of other splits."""
+    """The training paths that are not too long and no queries of other splits.
+
+    Single triples are among them as often as the settings say.
+    """
     groups = source.splits["train"]
     lengths = [group.hops for group in groups]
     if settings.length > max(lengths):
@@ -37,11 +40,10 @@ def trained_on(source: PathData, settings: PathSettings) -> list[Queries]:
 
 
 def _with_triples(groups: Sequence[Queries], settings: PathSettings) -> list[Queries]:
-    """Single triples as often as the settings say."""
     if settings.triples > 1 and all(group.hops > 1 for group in groups):
         raise DataError(
             f"triples={settings.triples}, but no training path of {settings.graph} has one "
-            "relation alone; leave --triples out."
+            "relation alone; use --triples 1."
         )
     return [joined([group] * settings.triples) if group.hops == 1 else group for group in groups]
 

@@ -13,14 +13,14 @@ from torch import Tensor, nn
 
 from ...nodes import Decode
 from ...training.exhibits import Exhibit
-from ...training.readouts import Grid
+from ...training.readouts import Layout
 from ...training.settings import Settings
 from ...training.task import Batch, Data, Precision, Task
 from ..datasets import DataError
-from .arranging import by_way
+from .arranging import ARGMAX_BACK, BACK, BEAM, by_way
 from .beams import SHARPNESSES, by_beam, by_steps
 from .composing import Bilinear, ComplEx, DistMult, PathModel, Reversible, Shape, TransE
-from .data import PathData, load_graph, load_once
+from .data import PathData, load, load_graph
 from .evaluation import Score, best_way, stand
 from .graph import KnowledgeGraph
 from .hopping import DiscreteComplEx
@@ -142,13 +142,13 @@ class Paths(Task):
         numbers |= _by_length(stands, s.protocol, "")
         if s.beam > 1:
             numbers[SHARPNESS] = sharpness = self.sharpness(model, s, data, s.beam)
-            ways = {"beam": by_beam(model, s.beam, sharpness)}
+            ways = {BEAM: by_beam(model, s.beam, sharpness)}
             if isinstance(model, Reversible):
                 weighed = looking_back(model, sharpness)
                 weights = {weight: by_steps(weighed(weight), s.beam) for weight in WEIGHTS}
                 numbers[WAY_BACK] = weight = self._best_way(weights, s, data)
-                ways["looking back"] = weights[weight]
-                ways["argmax looking back"] = by_steps(weighed(weight), 1)
+                ways[BACK] = weights[weight]
+                ways[ARGMAX_BACK] = by_steps(weighed(weight), 1)
             for name, way in ways.items():
                 stands = stand(way, exam, block)
                 for metric in METRICS[s.protocol]:
@@ -158,12 +158,8 @@ class Paths(Task):
         return numbers
 
     def sharpness(self, model: nn.Module, settings: PathSettings, data: Data, beam: int) -> float:
-        """What a beam needs, by the queries and the metric that weights are chosen by.
-
-        For a beam of one it is 1, and makes no difference unless steps look back.
-        """
-        tried = SHARPNESSES if beam > 1 else (1.0,)
-        ways = {sharpness: by_beam(model, beam, sharpness) for sharpness in tried}
+        """What a beam needs, by the queries and the metric that weights are chosen by."""
+        ways = {sharpness: by_beam(model, beam, sharpness) for sharpness in SHARPNESSES}
         return self._best_way(ways, settings, data)
 
     def _best_way(self, ways: Mapping[float, Score], settings: PathSettings, data: Data) -> float:
@@ -189,7 +185,7 @@ class Paths(Task):
     def names_fingerprint(self, settings: Settings) -> str:
         return self.graph(cast(PathSettings, settings).graph).fingerprint_of_names
 
-    def arranged(self, names: Iterable[str]) -> tuple[list[str], Grid]:
+    def arranged(self, names: Iterable[str]) -> tuple[list[str], Layout]:
         return by_way(names)
 
     def exhibits(self, model: nn.Module, settings: Settings, data: Data) -> Sequence[Exhibit]:
@@ -216,8 +212,8 @@ def at_once(entities: int) -> int:
 def _loaded(
     graph: str, data_dir: Path | None, protocol: Protocol
 ) -> tuple[PathData, dict[str, Examination]]:
-    """Finding what queries reach takes a while: once for a program."""
-    source = load_once(graph, data_dir)
+    """Reading, sampling and finding what queries reach take a while: once for a program."""
+    source = load(graph, data_dir)
     return source, source.examinations(protocol)
 
 
