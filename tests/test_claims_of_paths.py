@@ -59,9 +59,9 @@ def test_the_targets_of_path_queries_are_reached() -> None:
         assert lead(once, length, "H@10") > 1.8
         assert lead(once, length, "MQ") > (0.5 if length < 3 else -0.25)
         assert lead(once, length, "H@10", "beam") > 4 and lead(once, length, "MQ", "beam") > 0
-        cost = lead("Ours", length, "MQ") - lead(once, length, "MQ")
-        assert -0.8 < cost < 0 and (cost < -0.4) == (length in (2, 3, 4))
         if length > 1:
+            cost = lead(once, length, "MQ") - lead("Ours", length, "MQ")
+            assert cost < 0.05 if length == 5 else 0.45 < cost < 0.755
             assert cells[f"Ours, paths up to {length}", "H@10, beam looking back"]["mean"] > 69
     for metric, least in (("MQ", 1.5), ("H@10", 1.0)):
         one = cells["Ours, paths up to 5", f"{metric}, argmax looking back"]["mean"]
@@ -124,7 +124,7 @@ def test_what_the_docs_say_of_fb13() -> None:
 
 
 def test_what_hard_choices_make_of_noise() -> None:
-    """They gain two points and more, unless noise drowns the scores, which costs them most."""
+    """They gain two points and more, unless noise drowns the scores."""
     cells = {(cell["row"], cell["column"]): cell["mean"] for cell in as_json(NOISE, RESULTS)}
     column = "H@10, validation"
     loud, *others = (
@@ -160,8 +160,9 @@ def test_baselines_on_wn11_stay_behind_as_the_docs_say() -> None:
         gained = cells[name, "H@10, beam"] - cells[name, "H@10, realistic ties"]
         assert (gained > 0) == (name != "TransE-C"), name
         for metric, lead in (("H@10", 2), ("MQ", 1.2)):
-            better = max(cells[name, f"{metric}, {way}"] for way in ("beam", "realistic ties"))
-            assert cells["Ours", f"{metric}, beam"] - better > lead, (name, metric)
+            ways = ("realistic ties", "beam", "argmax looking back", "beam looking back")
+            best = max(cells[name, f"{metric}, {way}"] or 0 for way in ways)
+            assert cells["Ours", f"{metric}, beam"] - best > lead, (name, metric)
     ahead = {
         m: cells["Ours", m] - cells["CoKE", m]
         for m in (f"{k}, realistic ties" for k in ("H@10", "MQ"))

@@ -26,7 +26,7 @@ _ON_UMLS = {  # by row and metric
 }
 _ON_FB15K_237 = {name: what for name, what in _ON_UMLS.items() if name != "without both methods"}
 _ON_WN11 = {
-    "5, looking back": ("Ours, paths up to 5", "H@10, looking back"),
+    "5, beam looking back": ("Ours, paths up to 5", "H@10, looking back"),
     "5, by a beam": ("Ours, paths up to 5", "H@10, beam"),
     **{f"{length}": (f"Ours, paths up to {length}", "H@10") for length in (5, 3, 2, 1)},
 }
@@ -88,7 +88,9 @@ def draw(numbers: dict[str, Any], path: Path) -> None:
             axes.set_xlabel("relations in a test path")
             axes.set_ylabel("H@10" if graph == "WN11" else "MRR")
             if graph == "WN11":
-                axes.legend(title="ours, trained on\npaths of up to", loc="lower right")
+                axes.legend(
+                    title="ours, trained on\npaths of up to", loc="lower right", fontsize="small"
+                )
             else:
                 _shade(axes, graphs[graph][0]["trained"])
         lines = places["UMLS"].get_legend_handles_labels()[0]
