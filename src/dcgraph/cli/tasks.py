@@ -6,7 +6,6 @@ import dataclasses
 import json
 import shlex
 import shutil
-import statistics
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -217,6 +216,7 @@ def _run(task: Task, replicas: Sequence[Settings], options: Options, command: st
     from ..training.memory import keep_freed_memory
     from ..training.runs import Job, perform, replica_name
     from .progress import combined, count, watch_population
+    from .results import results_of
 
     device = choose_device(options.device)
     plan = options.out / "run.json"
@@ -236,11 +236,11 @@ def _run(task: Task, replicas: Sequence[Settings], options: Options, command: st
             raise CommandError(f"cannot write into {str(options.out)!r}: {reason}.") from error
     if device.type == "cpu":
         keep_freed_memory()
+    records, models = options.out / "records", options.out / "models"
     jobs = []
     for settings in replicas:
         name = replica_name(settings, replicas)
-        record = options.out / "records" / f"{name}.json"
-        jobs.append(Job(settings, record, options.out / "models" / f"{name}.safetensors"))
+        jobs.append(Job(settings, records / f"{name}.json", models / f"{name}.safetensors"))
     print(
         f"{count(len(jobs))} of {task.name} on {device}; the run is in {options.out}.", flush=True
     )
@@ -271,7 +271,8 @@ def _run(task: Task, replicas: Sequence[Settings], options: Options, command: st
             shutil.rmtree(work, ignore_errors=True)
             plan.unlink()  # nothing has begun: the corrected command may use the folder
         raise CommandError(str(error), 2) from error
-    print(_results(task, jobs, replicas), flush=True)
+    print(results_of(task, jobs, replicas))
+    print(f"Records: {records}. Models: {models}.", flush=True)
     _write_page(task, jobs, replicas, options, command)
 
 
@@ -320,50 +321,3 @@ def _planned(task: Task, plan: Path) -> tuple[list[Settings], str]:
         raise CommandError(
             f"{str(plan)!r} is damaged ({error}); delete the folder, or choose another --out."
         ) from error
-
-
-def _results(task: Task, jobs: Sequence[Any], replicas: Sequence[Settings]) -> str:
-    """Mean and spread on the test set, for each setting."""
-    from ..training.records import read_record
-    from ..training.runs import label
-
-    groups: dict[str, list[dict[str, float | None]]] = {}
-    for job in jobs:
-        record = read_record(job.record)
-        groups.setdefault(label(job.settings, replicas), []).append(
-            {**record["test"], **record["readout"]}
-        )
-    chosen_on = read_record(jobs[0].record)["chosen_on"]
-    lines = [f"On the test set, with the weights that were best on the {chosen_on} set:"]
-    for name, tests in groups.items():
-        alone, grid = task.arranged(tests[0])
-        parts = [f"{metric} {cell}" for metric in alone if (cell := _spread(tests, metric))]
-        prefix = f"  {name}: " if len(groups) > 1 else "  "
-        lines.append(prefix + ", ".join(parts))
-        rows = [[row, *(_spread(tests, n) for n in of.values())] for row, of in grid.items()]
-        if rows:
-            lines += _aligned([["", *next(iter(grid.values()))], *rows])
-    lines.append(f"Records: {jobs[0].record.parent}. Models: {jobs[0].model.parent}.")
-    return "\n".join(lines)
-
-
-def _spread(tests: Sequence[dict[str, float | None]], metric: str) -> str:
-    """Mean and standard deviation of what is known; nothing, if nothing is."""
-    values = [value for test in tests if (value := test.get(metric)) is not None]
-    if not values:
-        return ""
-    spread = f" ± {statistics.stdev(values):.4f}" if len(values) > 1 else ""
-    return f"{statistics.fmean(values):.4f}{spread}"
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lines of a table: what is in a row to the left, numbers to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "    "
-        + "  ".join(
-            cell.ljust(width) if place == 0 else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
