@@ -16,9 +16,7 @@ from dcgraph.tasks.paths.beams import SHARPNESSES, by_steps
 from dcgraph.tasks.paths.data import load
 from dcgraph.tasks.paths.evaluation import evaluate
 from dcgraph.tasks.paths.looking_back import step
-from dcgraph.tasks.paths.settings import (
-    PathSettings,
-)
+from dcgraph.tasks.paths.settings import PathSettings
 from dcgraph.tasks.paths.task import SHARPNESS, WAY_BACK, Paths
 from dcgraph.training import Outcome
 from dcgraph.training.models import ModelError, load_model, save_model

@@ -16,9 +16,7 @@ from dcgraph.tasks.paths.composing import PathModel
 from dcgraph.tasks.paths.evaluation import evaluate
 from dcgraph.tasks.paths.looking_back import WEIGHTS, looking_back, step
 from dcgraph.tasks.paths.protocols import Examination
-from dcgraph.tasks.paths.settings import (
-    PathSettings,
-)
+from dcgraph.tasks.paths.settings import PathSettings
 from dcgraph.tasks.paths.task import SHARPNESS, WAY_BACK, Paths
 from dcgraph.tasks.paths.walking import parse, walk
 from dcgraph.training import Outcome, train
