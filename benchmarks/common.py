@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 import dcgraph as dc
-from dcgraph.files import write_json
+from dcgraph.experiments.engine.files import write_json
 
 _RESULTS = Path(__file__).parent / "results"
 

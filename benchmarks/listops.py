@@ -23,12 +23,12 @@ from common import Contender, Record, main, markdown, records, seconds_per_step,
 from torch import Tensor, nn
 
 import dcgraph as dc
-from dcgraph.tasks import get_task
-from dcgraph.tasks.listops.tensors import rows_by_length
-from dcgraph.training import Batch, Data, Population
-from dcgraph.training.memory import keep_freed_memory
-from dcgraph.training.order import order_of_epoch, schedule_of_epoch
-from dcgraph.training.step import Stepper, batches_per_epoch
+from dcgraph.experiments.engine import Batch, Data, Population
+from dcgraph.experiments.engine.memory import keep_freed_memory
+from dcgraph.experiments.engine.order import order_of_epoch, schedule_of_epoch
+from dcgraph.experiments.engine.step import Stepper, batches_per_epoch
+from dcgraph.experiments.tasks import get_task
+from dcgraph.experiments.tasks.listops.tensors import rows_by_length
 
 REPLICAS = {"cpu": (1, 4), "cuda": (1, 16, 40)}
 SECONDS = {"cpu": 60, "cuda": 20}  # of timed steps, all contenders together

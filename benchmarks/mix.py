@@ -25,9 +25,9 @@ from common import Record, main, markdown, records
 from torch import Tensor
 
 import dcgraph as dc
-from dcgraph.mixing import Way
-from dcgraph.mixing.functions import make_problem
-from dcgraph.mixing.ways import best_way
+from dcgraph.codebook import Way
+from dcgraph.codebook._functions import make_problem
+from dcgraph.codebook._ways import best_way
 
 TAU, BETA = 4.0, 2.0
 SECONDS = 0.4  # of measuring one thing, about; on a GPU less will do

@@ -24,14 +24,14 @@ import torch.nn.functional as F
 from common import Contender, Record, main, markdown, records, seconds_per_step, stopwatch
 from torch import Tensor, nn
 
-from dcgraph.tasks.paths.composing import complex_product
-from dcgraph.tasks.paths.graph import KnowledgeGraph
-from dcgraph.tasks.paths.queries import Queries
-from dcgraph.tasks.paths.settings import PAPER, PathSettings
-from dcgraph.tasks.paths.task import Paths
-from dcgraph.training import Data, Population, Settings
-from dcgraph.training.memory import keep_freed_memory
-from dcgraph.training.step import Stepper
+from dcgraph.experiments.engine import Data, Population, Settings
+from dcgraph.experiments.engine.memory import keep_freed_memory
+from dcgraph.experiments.engine.step import Stepper
+from dcgraph.experiments.tasks.paths.composing import complex_product
+from dcgraph.experiments.tasks.paths.graph import KnowledgeGraph
+from dcgraph.experiments.tasks.paths.queries import Queries
+from dcgraph.experiments.tasks.paths.settings import PAPER, PathSettings
+from dcgraph.experiments.tasks.paths.task import Paths
 
 RELATIONS = 11
 HOPS = {"cpu": (3,), "cuda": (1, 3, 5)}

@@ -20,10 +20,10 @@ from common import Contender, Record, main, markdown, records, seconds_per_step,
 from torch import Tensor, nn
 
 import dcgraph as dc
-from dcgraph.tasks import get_task
-from dcgraph.training import Data, Population
-from dcgraph.training.memory import keep_freed_memory
-from dcgraph.training.step import Stepper
+from dcgraph.experiments.engine import Data, Population
+from dcgraph.experiments.engine.memory import keep_freed_memory
+from dcgraph.experiments.engine.step import Stepper
+from dcgraph.experiments.tasks import get_task
 
 REPLICAS = {"cpu": (1, 8, 32), "cuda": (1, 8, 64)}
 SECONDS = {"cpu": 60, "cuda": 25}  # of timed steps, all contenders together

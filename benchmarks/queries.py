@@ -21,15 +21,15 @@ from typing import TypeVar
 import torch
 from common import Record, main, markdown, records, stopwatch
 
-from dcgraph.tasks.datasets import DataError
-from dcgraph.tasks.paths.beams import by_beam
-from dcgraph.tasks.paths.data import load, load_graph
-from dcgraph.tasks.paths.evaluation import stand
-from dcgraph.tasks.paths.protocols import Examination
-from dcgraph.tasks.paths.queries import Queries
-from dcgraph.tasks.paths.sampling import sample
-from dcgraph.tasks.paths.settings import BEST, SMALL, PathSettings
-from dcgraph.tasks.paths.task import Paths, at_once
+from dcgraph.experiments.engine.datasets import DataError
+from dcgraph.experiments.tasks.paths.beams import by_beam
+from dcgraph.experiments.tasks.paths.data import load, load_graph
+from dcgraph.experiments.tasks.paths.evaluation import stand
+from dcgraph.experiments.tasks.paths.protocols import Examination
+from dcgraph.experiments.tasks.paths.queries import Queries
+from dcgraph.experiments.tasks.paths.sampling import sample
+from dcgraph.experiments.tasks.paths.settings import BEST, SMALL, PathSettings
+from dcgraph.experiments.tasks.paths.task import Paths, at_once
 
 T = TypeVar("T")
 

@@ -11,8 +11,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from dcgraph.tasks import get_table
-from dcgraph.training.tables import as_json, as_text, part
+from dcgraph.experiments.engine.tables import as_json, as_text, part
+from dcgraph.experiments.tasks import get_table
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"

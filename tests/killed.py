@@ -17,8 +17,8 @@ from pathlib import Path
 
 import torch
 
-from dcgraph.training import Watch, train
-from dcgraph.training.checkpoint import load
+from dcgraph.experiments.engine import Watch, train
+from dcgraph.experiments.engine.checkpoint import load
 from parity import Parity
 
 torch.set_num_threads(1)  # a fork has no threads but its own

@@ -9,12 +9,12 @@ from random import Random
 import torch
 import torch.nn.functional as F
 
-from dcgraph.tasks.listops.encoders import Counters
-from dcgraph.tasks.listops.expressions import CLOSE, MIN, ZERO, Expression
-from dcgraph.tasks.listops.generator import distinct
-from dcgraph.tasks.listops.model import LatentTree
-from dcgraph.tasks.listops.sets import law_of
-from dcgraph.tasks.listops.task import PAPER, ListOps
+from dcgraph.experiments.tasks.listops.encoders import Counters
+from dcgraph.experiments.tasks.listops.expressions import CLOSE, MIN, ZERO, Expression
+from dcgraph.experiments.tasks.listops.generator import distinct
+from dcgraph.experiments.tasks.listops.model import LatentTree
+from dcgraph.experiments.tasks.listops.sets import law_of
+from dcgraph.experiments.tasks.listops.task import PAPER, ListOps
 
 TASK = ListOps()
 RANDOM = replace(PAPER, dim=16)

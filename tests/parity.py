@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import dcgraph as dc
-from dcgraph.training import Batch, Data, Settings, Task, shared
+from dcgraph.experiments.engine import Batch, Data, Settings, Task, shared
 
 
 class Network(nn.Module):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dcgraph.tasks.paths.composing import PathModel, Shape
-from dcgraph.tasks.paths.hopping import DiscreteComplEx
-from dcgraph.tasks.paths.task import BASELINES
-from dcgraph.tasks.paths.transformer import CoKE
+from dcgraph.experiments.tasks.paths.composing import PathModel, Shape
+from dcgraph.experiments.tasks.paths.hopping import DiscreteComplEx
+from dcgraph.experiments.tasks.paths.task import BASELINES
+from dcgraph.experiments.tasks.paths.transformer import CoKE
 
 MODELS: dict[str, Callable[[Shape], PathModel]] = {
     **BASELINES,

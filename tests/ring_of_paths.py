@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dcgraph.tasks.paths.settings import SMALL, PathSettings
-from dcgraph.tasks.paths.task import Paths
-from dcgraph.training import Outcome, train
+from dcgraph.experiments.engine import Outcome, train
+from dcgraph.experiments.tasks.paths.settings import SMALL, PathSettings
+from dcgraph.experiments.tasks.paths.task import Paths
 from small_graphs import write_ring
 
 ENTITIES = 12

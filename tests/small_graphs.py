@@ -9,8 +9,8 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from dcgraph.tasks.paths.graph import KnowledgeGraph
-from dcgraph.tasks.paths.queries import Queries
+from dcgraph.experiments.tasks.paths.graph import KnowledgeGraph
+from dcgraph.experiments.tasks.paths.queries import Queries
 
 Triple = tuple[int, int, int]
 Plain = tuple[dict[str, list[Triple]], int, int]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from dcgraph.training import adam
-from dcgraph.training.adam import adam_, moments_like
+from dcgraph.population import _adam as adam
+from dcgraph.population._adam import adam_, moments_like
 
 RATES = (1e-3, 3e-2)
 

@@ -14,11 +14,12 @@ from problog.program import PrologString
 from torch import nn
 
 import dcgraph as dc
-from dcgraph.tasks.addition.augment import jitter
-from dcgraph.tasks.addition.baselines import Concatenated, Marginalised, log_sum_law
-from dcgraph.tasks.addition.commands import drawn, evaluate, predict, side_by_side
-from dcgraph.tasks.addition.model import Adder, LeNet
-from dcgraph.tasks.addition.task import (
+from dcgraph.experiments.engine.models import save_model
+from dcgraph.experiments.tasks.addition.augment import jitter
+from dcgraph.experiments.tasks.addition.baselines import Concatenated, Marginalised, log_sum_law
+from dcgraph.experiments.tasks.addition.commands import drawn, evaluate, predict, side_by_side
+from dcgraph.experiments.tasks.addition.model import Adder, LeNet
+from dcgraph.experiments.tasks.addition.task import (
     BEST,
     DEMO,
     PAPER,
@@ -30,7 +31,6 @@ from dcgraph.tasks.addition.task import (
     symbol_of_digit,
     symbol_use,
 )
-from dcgraph.training.models import save_model
 
 TASK = Addition()
 

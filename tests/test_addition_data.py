@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from dcgraph.tasks import datasets
-from dcgraph.tasks.addition import images, lists
-from dcgraph.tasks.datasets import DataError, File, locate
+from dcgraph.experiments.engine import datasets
+from dcgraph.experiments.engine.datasets import DataError, File, locate
+from dcgraph.experiments.tasks.addition import images, lists
 
 CONTENT = b"addition(0,1,9).\n"
 FILE = File("sums/list.txt", hashlib.sha256(CONTENT).hexdigest(), ())

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from dcgraph.tasks import TABLES, get_table
-from dcgraph.tasks.paths.tables import (
+from dcgraph.experiments.engine.tables import Table, as_json, jobs
+from dcgraph.experiments.tasks import TABLES, get_table
+from dcgraph.experiments.tasks.paths.tables import (
     EXTRAPOLATION,
     FB15K_237,
     FB15K_237_BY_BEAM,
@@ -18,9 +19,8 @@ from dcgraph.tasks.paths.tables import (
     SMALL_BY_BEAM,
     SMALL_LOOKING_BACK,
 )
-from dcgraph.tasks.paths.task import SHARPNESS, WAY_BACK
-from dcgraph.tasks.paths.trials import NOISE, SHORT
-from dcgraph.training.tables import Table, as_json, jobs
+from dcgraph.experiments.tasks.paths.task import SHARPNESS, WAY_BACK
+from dcgraph.experiments.tasks.paths.trials import NOISE, SHORT
 
 RESULTS = Path(__file__).parents[1] / "results"
 

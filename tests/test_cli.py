@@ -22,11 +22,11 @@ from typing import Annotated, Literal
 import pytest
 import tyro
 
-from dcgraph import cli, figures
-from dcgraph.cli.parsing import parse_options, with_metavars
-from dcgraph.tasks import TABLES, TASKS
-from dcgraph.tasks.addition.task import BEST
-from dcgraph.training.checkpoint import load
+from dcgraph.experiments import cli, figures
+from dcgraph.experiments.cli.parsing import parse_options, with_metavars
+from dcgraph.experiments.engine.checkpoint import load
+from dcgraph.experiments.tasks import TABLES, TASKS
+from dcgraph.experiments.tasks.addition.task import BEST
 
 TASK_COMMANDS = ["train", "evaluate", "predict", "data"]
 
@@ -174,7 +174,7 @@ def test_unknown_command_names_the_closest(capsys: pytest.CaptureFixture[str]) -
         (["train"], ["TASK", "dcgraph train --help"]),
         (["train", "adition"], ["unknown task 'adition'", "did you mean 'addition'"]),
         (["train", "no_such:Task"], ["cannot load task", "no_such"]),
-        (["train", "json:JSONDecoder"], ["is not a dcgraph.training.Task"]),
+        (["train", "json:JSONDecoder"], ["is not a dcgraph.experiments.engine.Task"]),
         (["train", "addition", "--preset", "bets"], ["did you mean 'best'"]),
         (["train", "addition", "--leaning-rate", "1"], ["--leaning-rate"]),
         (["train", "addition", "--lr", "-1"], ["lr=-1.0", "learning rate is > 0"]),
@@ -227,9 +227,9 @@ def test_without_tyro(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
 def test_without_matplotlib_only_figures_fail() -> None:
     program = (
         "import sys; sys.modules['matplotlib'] = None\n"
-        "import dcgraph, dcgraph.cli\n"
+        "import dcgraph, dcgraph.experiments.cli\n"
         "assert 'tyro' in sys.modules\n"
-        "sys.exit(dcgraph.cli.main(['figure', 'simplex']))\n"
+        "sys.exit(dcgraph.experiments.cli.main(['figure', 'simplex']))\n"
     )
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert run.returncode == 1

@@ -16,13 +16,13 @@ from matplotlib import colors, image
 from torch import Tensor, nn
 
 import dcgraph as dc
-from dcgraph import figures
-from dcgraph.figures import addition_table, lead, saturation, simplex, style
-from dcgraph.tasks.addition import commands, images, lists
-from dcgraph.tasks.addition.model import Adder
-from dcgraph.tasks.addition.task import Addition, AdditionSettings
-from dcgraph.tasks.datasets import DataError, locate
-from dcgraph.training import Data
+from dcgraph.experiments import figures
+from dcgraph.experiments.engine import Data
+from dcgraph.experiments.engine.datasets import DataError, locate
+from dcgraph.experiments.figures import addition_table, lead, saturation, simplex, style
+from dcgraph.experiments.tasks.addition import commands, images, lists
+from dcgraph.experiments.tasks.addition.model import Adder
+from dcgraph.experiments.tasks.addition.task import Addition, AdditionSettings
 
 LOGITS = torch.tensor([2.0, 0.5, 1.0], dtype=torch.float64).log()
 

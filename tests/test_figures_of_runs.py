@@ -12,14 +12,19 @@ from typing import Any
 
 import pytest
 
-from dcgraph import cli, figures
-from dcgraph.figures import annealing, category, gradients, lengths
-from dcgraph.figures.runs import records_of
-from dcgraph.tasks.addition.tables import ANNEALING, annealing_row
-from dcgraph.tasks.listops.tables import ABLATION
-from dcgraph.tasks.paths.tables import FB15K_237, FB15K_237_BY_BEAM, SMALL, SMALL_BY_BEAM
-from dcgraph.training.records import RecordError, write_record
-from dcgraph.training.tables import Table, as_json, jobs
+from dcgraph.experiments import cli, figures
+from dcgraph.experiments.engine.records import RecordError, write_record
+from dcgraph.experiments.engine.tables import Table, as_json, jobs
+from dcgraph.experiments.figures import annealing, category, gradients, lengths
+from dcgraph.experiments.figures.runs import records_of
+from dcgraph.experiments.tasks.addition.tables import ANNEALING, annealing_row
+from dcgraph.experiments.tasks.listops.tables import ABLATION
+from dcgraph.experiments.tasks.paths.tables import (
+    FB15K_237,
+    FB15K_237_BY_BEAM,
+    SMALL,
+    SMALL_BY_BEAM,
+)
 
 RESULTS = Path(__file__).parents[1] / "results"
 NAMES = [name for name, recipe in figures.FIGURES.items() if recipe.from_records]

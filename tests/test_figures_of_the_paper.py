@@ -16,10 +16,12 @@ from matplotlib import colors, image
 from torch import Tensor, nn
 
 import dcgraph as dc
-from dcgraph.figures import component, example, mixing, style
-from dcgraph.tasks.addition import commands, images, lists
-from dcgraph.tasks.addition.model import Adder
-from dcgraph.tasks.addition.task import (
+from dcgraph.experiments.engine import Data
+from dcgraph.experiments.engine.datasets import DataError, locate
+from dcgraph.experiments.figures import component, example, mixing, style
+from dcgraph.experiments.tasks.addition import commands, images, lists
+from dcgraph.experiments.tasks.addition.model import Adder
+from dcgraph.experiments.tasks.addition.task import (
     Addition,
     AdditionSettings,
     meaning_of,
@@ -27,8 +29,6 @@ from dcgraph.tasks.addition.task import (
     symbol_of_digit,
     symbol_use,
 )
-from dcgraph.tasks.datasets import DataError, locate
-from dcgraph.training import Data
 
 DIGITS = AdditionSettings(images="digits")
 SYMBOLS = torch.tensor([4, 11, 0, 9, 2, 18, 7, 5, 13, 1])  # of the digits 0 to 9

@@ -18,19 +18,26 @@ from xml.etree import ElementTree
 import pytest
 import torch
 
-from dcgraph import cli
-from dcgraph.tasks.listops import commands, sets
-from dcgraph.tasks.listops import task as listops
-from dcgraph.tasks.listops.decoding import Decoder
-from dcgraph.tasks.listops.encoders import Counters
-from dcgraph.tasks.listops.expressions import CLOSE, Expression, parse, text_of, tree_of, write
-from dcgraph.tasks.listops.model import LatentTree
-from dcgraph.tasks.listops.page import drawing, heights, write_page
-from dcgraph.tasks.listops.reading import Reading, read
-from dcgraph.tasks.listops.task import tables_of
-from dcgraph.training.exhibits import Examples, Grid
-from dcgraph.training.models import save_model
-from dcgraph.training.task import Data
+from dcgraph.experiments import cli
+from dcgraph.experiments.engine.models import save_model
+from dcgraph.experiments.engine.panels import Examples, Grid
+from dcgraph.experiments.engine.task import Data
+from dcgraph.experiments.tasks.listops import commands, sets
+from dcgraph.experiments.tasks.listops import task as listops
+from dcgraph.experiments.tasks.listops.decoding import Decoder
+from dcgraph.experiments.tasks.listops.encoders import Counters
+from dcgraph.experiments.tasks.listops.expressions import (
+    CLOSE,
+    Expression,
+    parse,
+    text_of,
+    tree_of,
+    write,
+)
+from dcgraph.experiments.tasks.listops.model import LatentTree
+from dcgraph.experiments.tasks.listops.page import drawing, heights, write_page
+from dcgraph.experiments.tasks.listops.reading import Reading, read
+from dcgraph.experiments.tasks.listops.task import tables_of
 from listops_models import ABLE, RANDOM, TASK, able_model, some_expressions
 from pages import Page, in_browser, measured_in_browser
 

@@ -19,11 +19,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from dcgraph.tasks.datasets import DataError
-from dcgraph.tasks.listops import depth_critical, expressions, generator, sets
-from dcgraph.tasks.listops.expressions import Expression, parse, text_of, tree_of
-from dcgraph.tasks.listops.generator import Law
-from dcgraph.tasks.listops.tensors import rows_by_length, tensors_of
+from dcgraph.experiments.engine.datasets import DataError
+from dcgraph.experiments.tasks.listops import depth_critical, expressions, generator, sets
+from dcgraph.experiments.tasks.listops.expressions import Expression, parse, text_of, tree_of
+from dcgraph.experiments.tasks.listops.generator import Law
+from dcgraph.experiments.tasks.listops.tensors import rows_by_length, tensors_of
 from statistics_of_fit import chi_square_p
 
 # Oracles, written another way: nested lists for trees, recursion for values

@@ -11,16 +11,16 @@ import torch
 from torch import Tensor
 
 import dcgraph as dc
+from dcgraph.experiments.engine.step import set_decode
+from dcgraph.experiments.engine.task import Data
+from dcgraph.experiments.tasks.listops.decoding import Decoded, Decoder, at_once, groups
+from dcgraph.experiments.tasks.listops.encoders import Counters
+from dcgraph.experiments.tasks.listops.expressions import CLOSE, MIN, ZERO, parse, tree_of
+from dcgraph.experiments.tasks.listops.model import LatentTree
+from dcgraph.experiments.tasks.listops.reading import answers, read
+from dcgraph.experiments.tasks.listops.task import ListOpsSettings, count, measure, tables_of
+from dcgraph.experiments.tasks.listops.tensors import tensors_of
 from dcgraph.nodes import Decode
-from dcgraph.tasks.listops.decoding import Decoded, Decoder, at_once, groups
-from dcgraph.tasks.listops.encoders import Counters
-from dcgraph.tasks.listops.expressions import CLOSE, MIN, ZERO, parse, tree_of
-from dcgraph.tasks.listops.model import LatentTree
-from dcgraph.tasks.listops.reading import answers, read
-from dcgraph.tasks.listops.task import ListOpsSettings, count, measure, tables_of
-from dcgraph.tasks.listops.tensors import tensors_of
-from dcgraph.training.step import set_decode
-from dcgraph.training.task import Data
 from listops_models import ABLE, RANDOM, TASK, able_model, some_expressions
 from statistics_of_fit import chi_square_p
 

@@ -10,16 +10,34 @@ import torch
 from torch import nn
 
 import dcgraph as dc
-from dcgraph.tasks.listops.baselines import Sequence, StateTree
-from dcgraph.tasks.listops.encoders import Counters, TwoLSTMs, nearest
-from dcgraph.tasks.listops.expressions import CLOSE, OPERATORS, TOKENS, Expression, parse
-from dcgraph.tasks.listops.generator import distinct
-from dcgraph.tasks.listops.messages import MessageLayers, Routes, kept, messages, messages_by_torch
-from dcgraph.tasks.listops.model import LatentTree
-from dcgraph.tasks.listops.sets import law_of
-from dcgraph.tasks.listops.task import PAPER, ListOps, ListOpsSettings, measure, tables_of
-from dcgraph.tasks.listops.tensors import tensors_of
-from dcgraph.training import Batch, Data, train
+from dcgraph.experiments.engine import Batch, Data, train
+from dcgraph.experiments.tasks.listops.baselines import Sequence, StateTree
+from dcgraph.experiments.tasks.listops.encoders import Counters, TwoLSTMs, nearest
+from dcgraph.experiments.tasks.listops.expressions import (
+    CLOSE,
+    OPERATORS,
+    TOKENS,
+    Expression,
+    parse,
+)
+from dcgraph.experiments.tasks.listops.generator import distinct
+from dcgraph.experiments.tasks.listops.messages import (
+    MessageLayers,
+    Routes,
+    kept,
+    messages,
+    messages_by_torch,
+)
+from dcgraph.experiments.tasks.listops.model import LatentTree
+from dcgraph.experiments.tasks.listops.sets import law_of
+from dcgraph.experiments.tasks.listops.task import (
+    PAPER,
+    ListOps,
+    ListOpsSettings,
+    measure,
+    tables_of,
+)
+from dcgraph.experiments.tasks.listops.tensors import tensors_of
 
 TEXTS = ("[MAX 2 9 [MIN 4 7 ] 0 ]", "[MED 3 1 ]", "[MIN [MAX 1 2 ] [MED 8 [MAX 0 5 ] 3 ] ]")
 VARIANTS = {

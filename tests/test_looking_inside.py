@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import dcgraph as dc
-from dcgraph import probing
+from dcgraph.inspect import _probe as probing
 from models import Adder, Chain
 
 

@@ -18,10 +18,24 @@ from torch.func import grad, jacrev, vmap
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import dcgraph as dc
-from dcgraph.checks import unchecked
-from dcgraph.counters import GROUP, draw_gumbel_at, draw_gumbel_of, draw_kept
-from dcgraph.mixing import Way, blockwise, operators, products, ways
-from dcgraph.mixing.functions import make_problem
+from dcgraph._checks import unchecked
+from dcgraph._philox import GROUP, draw_gumbel_at, draw_gumbel_of, draw_kept
+from dcgraph.codebook import (
+    Way,
+)
+from dcgraph.codebook import (
+    _blockwise as blockwise,
+)
+from dcgraph.codebook import (
+    _operators as operators,
+)
+from dcgraph.codebook import (
+    _products as products,
+)
+from dcgraph.codebook import (
+    _ways as ways,
+)
+from dcgraph.codebook._functions import make_problem
 from large_logits import LARGE, errors_by_row, large_logits
 from statistics_of_fit import chi_square_p, kolmogorov_p
 
@@ -292,7 +306,7 @@ def test_nan_is_an_error() -> None:
 @pytest.mark.parametrize("small", [0, 1 << 25])
 def test_a_small_codebook_is_dropped_once(small: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """And nothing else changes: neither the entries dropped nor the gradients."""
-    monkeypatch.setattr("dcgraph.mixing.dropping.SMALL", small)
+    monkeypatch.setattr("dcgraph.codebook._dropping.SMALL", small)
     torch.manual_seed(0)
     query, codebook = torch.randn(300, 6), torch.randn(1003, 6)  # too many logits for "plain"
     found = {}

@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from dcgraph.tasks.paths.beams import SHARPNESSES, by_beam, follow, shares
-from dcgraph.tasks.paths.composing import ComplEx, PathModel, Shape
-from dcgraph.tasks.paths.evaluation import best_way
-from dcgraph.tasks.paths.hopping import DiscreteComplEx
-from dcgraph.tasks.paths.protocols import examine
+from dcgraph.experiments.tasks.paths.beams import SHARPNESSES, by_beam, follow, shares
+from dcgraph.experiments.tasks.paths.composing import ComplEx, PathModel, Shape
+from dcgraph.experiments.tasks.paths.evaluation import best_way
+from dcgraph.experiments.tasks.paths.hopping import DiscreteComplEx
+from dcgraph.experiments.tasks.paths.protocols import examine
 from path_models import MODELS
 from small_graphs import graph_of, queries_of
 

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from dcgraph import cli
-from dcgraph.tasks.paths import data as path_data
-from dcgraph.tasks.paths.beams import SHARPNESSES, by_steps
-from dcgraph.tasks.paths.data import load
-from dcgraph.tasks.paths.evaluation import evaluate
-from dcgraph.tasks.paths.looking_back import step
-from dcgraph.tasks.paths.settings import PathSettings
-from dcgraph.tasks.paths.task import SHARPNESS, WAY_BACK, Paths
-from dcgraph.training import Outcome
-from dcgraph.training.models import ModelError, load_model, save_model
+from dcgraph.experiments import cli
+from dcgraph.experiments.engine import Outcome
+from dcgraph.experiments.engine.models import ModelError, load_model, save_model
+from dcgraph.experiments.tasks.paths import data as path_data
+from dcgraph.experiments.tasks.paths.beams import SHARPNESSES, by_steps
+from dcgraph.experiments.tasks.paths.data import load
+from dcgraph.experiments.tasks.paths.evaluation import evaluate
+from dcgraph.experiments.tasks.paths.looking_back import step
+from dcgraph.experiments.tasks.paths.settings import PathSettings
+from dcgraph.experiments.tasks.paths.task import SHARPNESS, WAY_BACK, Paths
 from ring_of_paths import ENTITIES, STEPS, settings_for, train_on, write_circle
 from small_graphs import write_ring
 

@@ -14,12 +14,18 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import pykeen_reference
-from dcgraph.tasks.paths.evaluation import evaluate, stand
-from dcgraph.tasks.paths.graph import KnowledgeGraph
-from dcgraph.tasks.paths.protocols import METRICS, Examination, Protocol, competitors, examine
-from dcgraph.tasks.paths.queries import Queries, inverse, single_hops
-from dcgraph.tasks.paths.ranking import TIES, Standing, Ties, standing
-from dcgraph.tasks.paths.sampling import sample
+from dcgraph.experiments.tasks.paths.evaluation import evaluate, stand
+from dcgraph.experiments.tasks.paths.graph import KnowledgeGraph
+from dcgraph.experiments.tasks.paths.protocols import (
+    METRICS,
+    Examination,
+    Protocol,
+    competitors,
+    examine,
+)
+from dcgraph.experiments.tasks.paths.queries import Queries, inverse, single_hops
+from dcgraph.experiments.tasks.paths.ranking import TIES, Standing, Ties, standing
+from dcgraph.experiments.tasks.paths.sampling import sample
 from small_graphs import (
     Plain,
     Triple,

@@ -12,18 +12,18 @@ from pathlib import Path
 import pytest
 import torch
 
-from dcgraph.cli.parsing import parse_options
-from dcgraph.tasks.datasets import DataError, locate
-from dcgraph.tasks.paths import data as path_data
-from dcgraph.tasks.paths import sources
-from dcgraph.tasks.paths.arrays import read_arrays
-from dcgraph.tasks.paths.commands import data as data_command
-from dcgraph.tasks.paths.data import PathData, load, load_graph
-from dcgraph.tasks.paths.graph import KnowledgeGraph
-from dcgraph.tasks.paths.query_files import read_queries, write_queries
-from dcgraph.tasks.paths.reachability import reachable
-from dcgraph.tasks.paths.sampling import marks, sample, walks
-from dcgraph.tasks.paths.storage import remembered
+from dcgraph.experiments.cli.parsing import parse_options
+from dcgraph.experiments.engine.datasets import DataError, locate
+from dcgraph.experiments.tasks.paths import data as path_data
+from dcgraph.experiments.tasks.paths import sources
+from dcgraph.experiments.tasks.paths.arrays import read_arrays
+from dcgraph.experiments.tasks.paths.commands import data as data_command
+from dcgraph.experiments.tasks.paths.data import PathData, load, load_graph
+from dcgraph.experiments.tasks.paths.graph import KnowledgeGraph
+from dcgraph.experiments.tasks.paths.query_files import read_queries, write_queries
+from dcgraph.experiments.tasks.paths.reachability import reachable
+from dcgraph.experiments.tasks.paths.sampling import marks, sample, walks
+from dcgraph.experiments.tasks.paths.storage import remembered
 from small_graphs import graph_of, random_graph, rows_of
 
 TRAIN = "b\tlikes\ta\na\tlikes\tc\na\tknows\tb\n"

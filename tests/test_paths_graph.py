@@ -7,11 +7,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dcgraph.tasks.paths import draws, reachability
-from dcgraph.tasks.paths.adjacency import adjacency_of
-from dcgraph.tasks.paths.queries import Queries, inverse, single_hops, turned
-from dcgraph.tasks.paths.ragged import portions, ragged_of, stacked
-from dcgraph.tasks.paths.reachability import reachable
+from dcgraph.experiments.tasks.paths import draws, reachability
+from dcgraph.experiments.tasks.paths.adjacency import adjacency_of
+from dcgraph.experiments.tasks.paths.queries import Queries, inverse, single_hops, turned
+from dcgraph.experiments.tasks.paths.ragged import portions, ragged_of, stacked
+from dcgraph.experiments.tasks.paths.reachability import reachable
 from small_graphs import (
     Plain,
     edges_of,

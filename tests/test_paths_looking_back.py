@@ -7,9 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dcgraph.tasks.paths.beams import by_beam, by_steps
-from dcgraph.tasks.paths.composing import PathModel, Reversible, Shape
-from dcgraph.tasks.paths.looking_back import looking_back, step
+from dcgraph.experiments.tasks.paths.beams import by_beam, by_steps
+from dcgraph.experiments.tasks.paths.composing import PathModel, Reversible, Shape
+from dcgraph.experiments.tasks.paths.looking_back import looking_back, step
 from path_models import MODELS
 
 ENTITIES, RELATIONS = 9, 4  # inverses among the latter
@@ -90,7 +90,7 @@ def test_what_takes_a_cpu_long_is_said(
 ) -> None:
     caplog.set_level("INFO")
     for many, said in ((ENTITIES, False), (ENTITIES - 1, True)):
-        monkeypatch.setattr("dcgraph.tasks.paths.looking_back._MANY", many)
+        monkeypatch.setattr("dcgraph.experiments.tasks.paths.looking_back._MANY", many)
         weighed = looking_back(MODELS["complex"](SHAPE))
         weighed(0.0)(SOURCES, PATHS[:, :1])
         assert "ways back" not in caplog.text

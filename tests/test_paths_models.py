@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
 import dcgraph as dc
-from dcgraph.checks import unchecked
-from dcgraph.tasks.paths.composing import (
+from dcgraph._checks import unchecked
+from dcgraph.experiments.tasks.paths.composing import (
     Bilinear,
     ComplEx,
     DistMult,
@@ -22,11 +22,11 @@ from dcgraph.tasks.paths.composing import (
     TransE,
     complex_product,
 )
-from dcgraph.tasks.paths.hopping import DiscreteComplEx
-from dcgraph.tasks.paths.recurrent import ROP, PathRNN
-from dcgraph.tasks.paths.sharing import shared
-from dcgraph.tasks.paths.transformer import LONGEST, CoKE, Layer
-from dcgraph.training.population import Population
+from dcgraph.experiments.tasks.paths.hopping import DiscreteComplEx
+from dcgraph.experiments.tasks.paths.recurrent import ROP, PathRNN
+from dcgraph.experiments.tasks.paths.sharing import shared
+from dcgraph.experiments.tasks.paths.transformer import LONGEST, CoKE, Layer
+from dcgraph.population._population import Population
 from path_models import MODELS
 
 SHAPE = Shape(entities=7, relations=6, width=8)

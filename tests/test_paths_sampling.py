@@ -10,9 +10,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dcgraph.tasks.datasets import DataError
-from dcgraph.tasks.paths.graph import KnowledgeGraph
-from dcgraph.tasks.paths.sampling import LENGTHS, distinct_walks, marks_both_ways, sample, walks
+from dcgraph.experiments.engine.datasets import DataError
+from dcgraph.experiments.tasks.paths.graph import KnowledgeGraph
+from dcgraph.experiments.tasks.paths.sampling import (
+    LENGTHS,
+    distinct_walks,
+    marks_both_ways,
+    sample,
+    walks,
+)
 from small_graphs import Plain, edges_of, graph_of, graphs, random_graph, rows_of
 from statistics_of_fit import chi_square_p
 

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 import torch
 
-from dcgraph.tasks import get_table, get_task
-from dcgraph.tasks.datasets import DataError
-from dcgraph.tasks.paths.data import load
-from dcgraph.tasks.paths.queries import unpacked
-from dcgraph.tasks.paths.settings import (
+from dcgraph.experiments.engine.datasets import DataError
+from dcgraph.experiments.engine.tables import jobs
+from dcgraph.experiments.tasks import get_table, get_task
+from dcgraph.experiments.tasks.paths.data import load
+from dcgraph.experiments.tasks.paths.queries import unpacked
+from dcgraph.experiments.tasks.paths.settings import (
     FB15K_237,
     PAPER,
     PAPER_FB13,
@@ -24,8 +25,7 @@ from dcgraph.tasks.paths.settings import (
     compressed,
     quick,
 )
-from dcgraph.tasks.paths.task import Paths
-from dcgraph.training.tables import jobs
+from dcgraph.experiments.tasks.paths.task import Paths
 from ring_of_paths import ENTITIES, STEPS, settings_for, write_circle
 from small_graphs import write_ring
 

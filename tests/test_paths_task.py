@@ -10,20 +10,20 @@ import pytest
 import torch
 from torch import nn
 
-from dcgraph.report import Replica, write_report
-from dcgraph.tasks.paths.beams import SHARPNESSES, by_beam, by_steps
-from dcgraph.tasks.paths.composing import PathModel
-from dcgraph.tasks.paths.evaluation import evaluate
-from dcgraph.tasks.paths.looking_back import WEIGHTS, looking_back, step
-from dcgraph.tasks.paths.protocols import Examination
-from dcgraph.tasks.paths.settings import PathSettings
-from dcgraph.tasks.paths.task import SHARPNESS, WAY_BACK, Paths
-from dcgraph.tasks.paths.walking import parse, walk
-from dcgraph.training import Outcome, train
-from dcgraph.training.models import readout_of
-from dcgraph.training.records import make_records
-from dcgraph.training.runs import Job, perform
-from dcgraph.training.task import Data
+from dcgraph.experiments.engine import Outcome, train
+from dcgraph.experiments.engine.models import readout_of
+from dcgraph.experiments.engine.records import make_records
+from dcgraph.experiments.engine.runs import Job, perform
+from dcgraph.experiments.engine.task import Data
+from dcgraph.experiments.report import Replica, write_report
+from dcgraph.experiments.tasks.paths.beams import SHARPNESSES, by_beam, by_steps
+from dcgraph.experiments.tasks.paths.composing import PathModel
+from dcgraph.experiments.tasks.paths.evaluation import evaluate
+from dcgraph.experiments.tasks.paths.looking_back import WEIGHTS, looking_back, step
+from dcgraph.experiments.tasks.paths.protocols import Examination
+from dcgraph.experiments.tasks.paths.settings import PathSettings
+from dcgraph.experiments.tasks.paths.task import SHARPNESS, WAY_BACK, Paths
+from dcgraph.experiments.tasks.paths.walking import parse, walk
 from ring_of_paths import ENTITIES, settings_for, train_on, write_circle
 
 
@@ -96,7 +96,7 @@ def test_steps_that_look_back_are_as_sharp_as_the_beam(
     settings = settings_for(ring)
     data, model = task.data(settings), outcome.model(0)
     for name, only in (("SHARPNESSES", 0.2), ("WEIGHTS", 0.5)):
-        monkeypatch.setattr(f"dcgraph.tasks.paths.task.{name}", (only,))
+        monkeypatch.setattr(f"dcgraph.experiments.tasks.paths.task.{name}", (only,))
     found = task.readout(model, settings, data)["MRR, looking back"]
     asked = Examination("all", ENTITIES, list(data.tables("test")), data.shared, 0)
     flat, plain = (

@@ -13,13 +13,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from dcgraph.tasks.paths.data import PathData
-from dcgraph.tasks.paths.evaluation import evaluate
-from dcgraph.tasks.paths.protocols import Examination, competitors, measured
-from dcgraph.tasks.paths.ranking import standing
-from dcgraph.tasks.paths.sampling import sample
-from dcgraph.training import Settings, Task, train
-from dcgraph.training.task import Batch, Data
+from dcgraph.experiments.engine import Settings, Task, train
+from dcgraph.experiments.engine.task import Batch, Data
+from dcgraph.experiments.tasks.paths.data import PathData
+from dcgraph.experiments.tasks.paths.evaluation import evaluate
+from dcgraph.experiments.tasks.paths.protocols import Examination, competitors, measured
+from dcgraph.experiments.tasks.paths.ranking import standing
+from dcgraph.experiments.tasks.paths.sampling import sample
 from small_graphs import graph_of
 
 ENTITIES, RELATIONS = 24, 2

@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import dcgraph as dc
-from dcgraph.training.population import Population
-from dcgraph.training.step import Stepper, bytes_per_replica
+from dcgraph.experiments.engine.step import Stepper, bytes_per_replica
+from dcgraph.population._population import Population
 from parity import QUICK, Parity, ParitySettings
 
 TASK = Parity()
@@ -191,7 +191,7 @@ def test_large_parameters_are_stretches_of_their_own(
     torch.manual_seed(0)
     stepper.run(8)
     counts = [len(list(together.stretches(list(together.pieces(together.weights).values()))))]
-    monkeypatch.setattr("dcgraph.training.population._LARGE", largest)
+    monkeypatch.setattr("dcgraph.population._population._LARGE", largest)
     apart, stepper = stepper_of(replicas)
     torch.manual_seed(0)
     stepper.run(8)

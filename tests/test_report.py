@@ -17,18 +17,18 @@ import pytest
 import torch
 
 import dcgraph as dc
-from dcgraph import cli
-from dcgraph.report import Replica, charts, write_report
-from dcgraph.report.png import data_uri
-from dcgraph.tasks import get_table
-from dcgraph.tasks.addition.task import DEMO, Addition, AdditionSettings
-from dcgraph.tasks.paths.task import Paths
-from dcgraph.training import train
-from dcgraph.training.exhibits import Examples, Grid
-from dcgraph.training.readouts import by_set
-from dcgraph.training.records import make_records
-from dcgraph.training.runs import Job, perform
-from dcgraph.training.tables import jobs
+from dcgraph.experiments import cli
+from dcgraph.experiments.engine import train
+from dcgraph.experiments.engine.panels import Examples, Grid
+from dcgraph.experiments.engine.readouts import by_set
+from dcgraph.experiments.engine.records import make_records
+from dcgraph.experiments.engine.runs import Job, perform
+from dcgraph.experiments.engine.tables import jobs
+from dcgraph.experiments.report import Replica, charts, write_report
+from dcgraph.experiments.report.png import data_uri
+from dcgraph.experiments.tasks import get_table
+from dcgraph.experiments.tasks.addition.task import DEMO, Addition, AdditionSettings
+from dcgraph.experiments.tasks.paths.task import Paths
 from pages import Page, browse, in_browser, measured_in_browser
 from parity import QUICK, Parity
 
@@ -213,7 +213,7 @@ def test_two_summands_and_models_without_nodes(model: str, tmp_path: Path) -> No
 
 
 def test_the_exhibits_are_what_the_model_does(tmp_path: Path) -> None:
-    from dcgraph.training.models import load_model
+    from dcgraph.experiments.engine.models import load_model
 
     replica = addition_run(tmp_path, DEMO)[0]
     assert replica.model is not None

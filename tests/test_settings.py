@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from dcgraph.training.runs import replica_name
-from dcgraph.training.settings import (
+from dcgraph.experiments.engine.runs import replica_name
+from dcgraph.experiments.engine.settings import (
     Settings,
     Sweep,
     expand,

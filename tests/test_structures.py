@@ -16,9 +16,21 @@ from torch import Tensor, nn
 from torch.func import vmap
 
 import dcgraph as dc
-from dcgraph.checks import unchecked
-from dcgraph.structures import STRUCTURES, TreeEdges, arborescence, one_parent, spanning_tree
-from dcgraph.training.population import Population
+from dcgraph._checks import unchecked
+from dcgraph.population._population import Population
+from dcgraph.structures import (
+    STRUCTURES,
+    TreeEdges,
+)
+from dcgraph.structures import (
+    _arborescence as arborescence,
+)
+from dcgraph.structures import (
+    _one_parent as one_parent,
+)
+from dcgraph.structures import (
+    _spanning_tree as spanning_tree,
+)
 from statistics_of_fit import chi_square_p
 
 NAMES = list(STRUCTURES)

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from dcgraph import cli
-from dcgraph.tasks import TABLES, get_table
-from dcgraph.tasks.addition.tables import ADDITION
-from dcgraph.tasks.listops.tables import ABLATION, LISTOPS
-from dcgraph.training.runs import perform
-from dcgraph.training.tables import Column, Row, Table, as_json, as_text, jobs, part
+from dcgraph.experiments import cli
+from dcgraph.experiments.engine.runs import perform
+from dcgraph.experiments.engine.tables import Column, Row, Table, as_json, as_text, jobs, part
+from dcgraph.experiments.tasks import TABLES, get_table
+from dcgraph.experiments.tasks.addition.tables import ADDITION
+from dcgraph.experiments.tasks.listops.tables import ABLATION, LISTOPS
 from parity import QUICK, Parity
 
 ROOT = Path(__file__).parents[1]

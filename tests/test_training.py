@@ -16,14 +16,24 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from dcgraph.experiments.engine import (
+    Batch,
+    Data,
+    Interrupted,
+    Outcome,
+    Settings,
+    Watch,
+    loop,
+    runs,
+    train,
+)
+from dcgraph.experiments.engine.checkpoint import CheckpointError, load, save
+from dcgraph.experiments.engine.models import ModelError, load_model, readout_of, save_model
+from dcgraph.experiments.engine.order import order_of_epoch, schedule_of_epoch
+from dcgraph.experiments.engine.records import make_records, read_record, write_record
+from dcgraph.experiments.engine.runs import Job, finished_record, perform
+from dcgraph.experiments.engine.task import Precision
 from dcgraph.nodes import Decode
-from dcgraph.training import Batch, Data, Interrupted, Outcome, Settings, Watch, loop, runs, train
-from dcgraph.training.checkpoint import CheckpointError, load, save
-from dcgraph.training.models import ModelError, load_model, readout_of, save_model
-from dcgraph.training.order import order_of_epoch, schedule_of_epoch
-from dcgraph.training.records import make_records, read_record, write_record
-from dcgraph.training.runs import Job, finished_record, perform
-from dcgraph.training.task import Precision
 from parity import QUICK, Lengths, Parity, ParitySettings
 
 TASK = Parity()

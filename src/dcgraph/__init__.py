@@ -1,17 +1,18 @@
 """dcgraph: networks with discrete steps in a row, made to train."""
 
-from . import estimators, mixing, structures
-from .checks import debug
+from . import codebook as mixing
+from . import estimators, structures
+from ._checks import debug
+from ._observe import watch
+from .codebook import choose, cross_entropy, log_sum_exp, mix
 from .dials import Dials
 from .functional import argmax, entropy, gumbel_softmax, one_hot, sample, straight_through
-from .mixing import choose, cross_entropy, log_sum_exp, mix
+from .inspect._probe import probe
+from .inspect._trace import trace
 from .nodes import Categorical, Discrete, nodes
 from .noise import gumbel
-from .observe import watch
-from .probing import probe
 from .residual import DropRes, drop_residual
 from .schedules import constant, exponential, linear, piecewise, temp_match
-from .tracing import trace
 
 __version__ = "0.1.0"
 

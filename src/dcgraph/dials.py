@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from .checks import check_dial
-from .dialled import Dialled, dialled
+from ._checks import check_dial
+from ._dialled import Dialled, dialled
 from .schedules import Schedule, constant
 
 

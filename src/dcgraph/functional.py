@@ -14,14 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from . import kernels
-from .checks import (
-    Dial,
-    check_dial,
-    check_logits,
-    check_mask,
-    check_one_per_row,
-    check_rows,
-)
+from ._checks import Dial, check_dial, check_logits, check_mask, check_one_per_row, check_rows
 from .noise import Noise, check_noise, is_zero, random_keys, standard_noise
 
 

@@ -10,15 +10,15 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from .checks import check_choice
-from .dialled import Dialled
+from ._checks import check_choice
+from ._dialled import Dialled
+from ._observe import Event, is_observed, tell
+from .codebook import choose
+from .codebook._estimators import MIXERS
+from .codebook._event import CodebookEvent
 from .estimators import get_estimator
 from .functional import one_hot, sample
-from .mixing import choose
-from .mixing.estimators import MIXERS
-from .mixing.event import CodebookEvent
 from .noise import Law, Noise
-from .observe import Event, is_observed, tell
 from .residual import DropRes, Gate
 
 Decode = Literal["argmax", "sample"]

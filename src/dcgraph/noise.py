@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from .checks import Dial, broadcasts_into, check_choice, check_dial, may_read, read
+from ._checks import Dial, broadcasts_into, check_choice, check_dial, may_read, read
 
 Law = Literal["gumbel", "reversed"]
 """What noise is drawn: Gumbel(0, 1), or its negative, which the paper's released code drew."""

@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from .checks import Dial, check_choice, check_dial, check_one_per_row
-from .dialled import Dialled
+from ._checks import Dial, check_choice, check_dial, check_one_per_row
+from ._dialled import Dialled
 from .noise import draw_uniform
 
 Gate = Literal["call", "example", "vector", "element"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from dcgraph.training import adam
-from dcgraph.training.adam import moments_like
+from dcgraph.population import _adam as adam
+from dcgraph.population._adam import moments_like
 
 pytest.importorskip("dcgraph.kernels.adam", reason="the kernels need Triton")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

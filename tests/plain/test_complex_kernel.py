@@ -7,9 +7,11 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from dcgraph.tasks.paths.composing import complex_product
+from dcgraph.experiments.tasks.paths.composing import complex_product
 
-kernel = pytest.importorskip("dcgraph.kernels.complex", reason="the kernels need Triton")
+kernel = pytest.importorskip(
+    "dcgraph.experiments.tasks.paths.kernels.complex", reason="the kernels need Triton"
+)
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 

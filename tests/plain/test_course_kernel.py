@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from dcgraph.training.course import _advance_by_torch, _totals_by_torch, started
+from dcgraph.population._state import _advance_by_torch, _totals_by_torch, started
 
-kernel = pytest.importorskip("dcgraph.kernels.course", reason="the kernels need Triton")
+kernel = pytest.importorskip("dcgraph.kernels.state", reason="the kernels need Triton")
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 

@@ -13,8 +13,8 @@ from torch import Tensor
 
 import dcgraph as dc
 from captured import losses_of_captured_steps
-from dcgraph.training import Interrupted, Population, Watch, train
-from dcgraph.training.step import Stepper
+from dcgraph.experiments.engine import Interrupted, Population, Watch, train
+from dcgraph.experiments.engine.step import Stepper
 from models import Adder
 from parity import QUICK, Lengths, Parity
 from statistics_of_fit import chi_square_p, kolmogorov_p

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dcgraph import cli
+from dcgraph.experiments import cli
 
 
 def test_the_demo_shows_what_the_method_does(

@@ -9,9 +9,11 @@ import torch
 from torch import Tensor, nn
 
 import dcgraph as dc
-from dcgraph.tasks.listops import digits
+from dcgraph.experiments.tasks.listops import digits
 
-kernel = pytest.importorskip("dcgraph.kernels.discrete", reason="the kernels need Triton")
+kernel = pytest.importorskip(
+    "dcgraph.experiments.tasks.listops.kernels.discrete", reason="the kernels need Triton"
+)
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 TOLERANCE = 1e-5
 

@@ -8,10 +8,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from dcgraph.tasks.listops.recurrent import TokenLSTM, lstm, lstm_by_steps
-from dcgraph.training.population import Population
+from dcgraph.experiments.tasks.listops.recurrent import TokenLSTM, lstm, lstm_by_steps
+from dcgraph.population._population import Population
 
-kernel = pytest.importorskip("dcgraph.kernels.lstm", reason="the kernels need Triton")
+kernel = pytest.importorskip(
+    "dcgraph.experiments.tasks.listops.kernels.lstm", reason="the kernels need Triton"
+)
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 
@@ -159,7 +161,7 @@ def population_gradient(population: Population, tokens: Tensor) -> list[Tensor]:
 def test_population(monkeypatch: pytest.MonkeyPatch) -> None:
     population = Population(lambda: TokenLSTM(5, 7, lstms=2), [0, 1, 2], torch.device(DEVICE))
     tokens = torch.randint(5, (3, 4, 6), device=DEVICE)
-    used = "dcgraph.tasks.listops.recurrent.lstm"
+    used = "dcgraph.experiments.tasks.listops.recurrent.lstm"
     monkeypatch.setattr(used, lstm_by_steps)
     expected = population_gradient(population, tokens)
     monkeypatch.setattr(used, kernel.lstm_states)

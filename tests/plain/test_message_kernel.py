@@ -6,9 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from dcgraph.tasks.listops.messages import Routes, messages_by_torch
+from dcgraph.experiments.tasks.listops.messages import Routes, messages_by_torch
 
-kernel = pytest.importorskip("dcgraph.kernels.messages", reason="the kernels need Triton")
+kernel = pytest.importorskip(
+    "dcgraph.experiments.tasks.listops.kernels.messages", reason="the kernels need Triton"
+)
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 TOLERANCE = 1e-5
 

@@ -16,11 +16,31 @@ from torch import Tensor
 import dcgraph as dc
 from captured import losses_of_captured_steps
 from dcgraph import kernels
-from dcgraph.counters import draw_gumbel_at, draw_kept
-from dcgraph.mixing import Way, blockwise, operators, plain, products, steps_by_torch, ways
-from dcgraph.mixing.blockwise import Block
-from dcgraph.mixing.functions import make_problem
-from dcgraph.mixing.problem import Problem
+from dcgraph._philox import draw_gumbel_at, draw_kept
+from dcgraph.codebook import (
+    Way,
+)
+from dcgraph.codebook import (
+    _blockwise as blockwise,
+)
+from dcgraph.codebook import (
+    _operators as operators,
+)
+from dcgraph.codebook import (
+    _plain as plain,
+)
+from dcgraph.codebook import (
+    _products as products,
+)
+from dcgraph.codebook import (
+    _steps_by_torch as steps_by_torch,
+)
+from dcgraph.codebook import (
+    _ways as ways,
+)
+from dcgraph.codebook._blockwise import Block
+from dcgraph.codebook._functions import make_problem
+from dcgraph.codebook._problem import Problem
 from large_logits import errors_by_row, large_logits
 
 steps = pytest.importorskip("dcgraph.kernels.mixing", reason="the kernels need Triton")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dcgraph import cli
+from dcgraph.experiments import cli
 
 PAGE = Path(__file__).parents[2] / "docs" / "new-task.md"
 

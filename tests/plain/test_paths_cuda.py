@@ -10,14 +10,14 @@ import pytest
 import torch
 from torch import nn
 
-from dcgraph.tasks.paths.beams import follow, shares
-from dcgraph.tasks.paths.composing import Shape
-from dcgraph.tasks.paths.evaluation import Score
-from dcgraph.tasks.paths.hopping import DiscreteComplEx
-from dcgraph.tasks.paths.looking_back import looking_back
-from dcgraph.tasks.paths.settings import SMALL, PathSettings
-from dcgraph.tasks.paths.task import Paths
-from dcgraph.training import train
+from dcgraph.experiments.engine import train
+from dcgraph.experiments.tasks.paths.beams import follow, shares
+from dcgraph.experiments.tasks.paths.composing import Shape
+from dcgraph.experiments.tasks.paths.evaluation import Score
+from dcgraph.experiments.tasks.paths.hopping import DiscreteComplEx
+from dcgraph.experiments.tasks.paths.looking_back import looking_back
+from dcgraph.experiments.tasks.paths.settings import SMALL, PathSettings
+from dcgraph.experiments.tasks.paths.task import Paths
 from path_models import MODELS
 from small_graphs import write_ring
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dcgraph.tasks.listops import commands
+from dcgraph.experiments.tasks.listops import commands
 
 
 @pytest.mark.parametrize(

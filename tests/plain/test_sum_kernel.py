@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from dcgraph.tasks.paths.sharing import _sum_by_torch
+from dcgraph.experiments.tasks.paths.sharing import _sum_by_torch
 
-kernel = pytest.importorskip("dcgraph.kernels.sums", reason="the kernels need Triton")
+kernel = pytest.importorskip(
+    "dcgraph.experiments.tasks.paths.kernels.sums", reason="the kernels need Triton"
+)
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from dcgraph.structures import arborescence
-from dcgraph.structures.graphs import graph
+from dcgraph.structures import _arborescence as arborescence
+from dcgraph.structures._graphs import graph
 
 trees = pytest.importorskip("dcgraph.kernels.trees", reason="the kernels need Triton")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from ..checks import Dial
+from .._checks import Dial
 from ..functional import gumbel_softmax, one_hot, sample, straight_through
 from ..noise import Noise
 

@@ -17,14 +17,6 @@ from torch import Tensor
 
 from .dropout import drop, logits_at  # noqa: F401  # steps, too
 from .gumbel import LN_2
-from .mixing_backward import (  # noqa: F401
-    balanced,
-    beside,
-    differentiate,
-    differentiate_kept,
-    offsets,
-    sums_kept,
-)
 from .perturbing import (
     GROUP,
     QUARTER,

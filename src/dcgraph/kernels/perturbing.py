@@ -1,6 +1,6 @@
 """Perturbed logits a = (S + beta G) / tau inside of kernels, where their noise is drawn, too.
 
-Noise is that of ``dcgraph.counters``: a draw has four words, for columns 32 apart, so that no
+Noise is that of ``dcgraph._philox``: a draw has four words, for columns 32 apart, so that no
 number has to change its thread. a is counted in units of log 2, which the hardware takes powers and
 logarithms of.
 """

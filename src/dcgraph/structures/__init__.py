@@ -9,8 +9,16 @@ root, ``mask`` says which edges may be chosen and ``used`` which nodes are there
 - :mod:`spanning_tree`: the same without direction.
 """
 
-from . import arborescence, one_parent, spanning_tree
-from .nodes import STRUCTURES, Structure, TreeEdges
+from . import (
+    _arborescence as arborescence,
+)
+from . import (
+    _one_parent as one_parent,
+)
+from . import (
+    _spanning_tree as spanning_tree,
+)
+from ._nodes import STRUCTURES, Structure, TreeEdges
 
 __all__ = [
     "STRUCTURES",

@@ -1,0 +1,124 @@
+"""The gradient estimators of ``dcgraph.estimators``, over a codebook.
+
+An estimator there makes a row z of the logits; here it makes z^T C of queries and codebook C, and
+z is never there as a whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from .._checks import Dial
+from .._philox import draw_gumbel_of
+from ..noise import Noise
+from ._functions import make_problem, scan
+from ._problem import Problem
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a mixture was made of, for who looks at single entries of z."""
+
+    problem: Problem
+    batch: tuple[int, ...]
+    lse: Tensor  # of a, [groups, rows]
+    top: Tensor  # the largest a
+
+    def chosen(self) -> Tensor:
+        """Where z is largest."""
+        index = self.problem.index
+        if index is None:
+            with torch.no_grad():
+                _, _, index, _ = scan(self.problem, mixes=False, chooses=True)
+        return index.reshape(self.batch)
+
+    def largest_weight(self) -> Tensor:
+        """The largest entry of z, or 0 where there is none."""
+        weight = (self.top - self.lse).exp().nan_to_num(0.0)
+        if self.problem.index is not None:
+            weight = (self.problem.index >= 0).to(weight.dtype)
+        return weight.reshape(self.batch)
+
+    def weight(self, index: Tensor) -> Tensor:
+        """z at one category of each row."""
+        p, at = self.problem, index.clamp(min=0).reshape(self.lse.shape)
+        if p.index is not None:
+            return (p.index == at).to(self.lse.dtype).reshape(self.batch)
+        a = (p.query.to(p.island) * p.codes(at).to(p.island)).sum(-1)
+        if p.noisy:
+            noise = draw_gumbel_of(p.keys, at) if p.noise is None else _at(p.noise, at)
+            a = a + p.beta * noise
+        z = (a / p.tau - self.lse).exp()
+        return (z if p.mask is None else z * _at(p.mask, at)).reshape(self.batch)
+
+
+def _at(rows: Tensor, index: Tensor) -> Tensor:
+    return rows.gather(-1, index.unsqueeze(-1)).squeeze(-1)
+
+
+class Mixer(Protocol):
+    """queries [..., dim] and codebook [categories, dim] -> z^T C, see :func:`dcgraph.mix`."""
+
+    def __call__(
+        self,
+        query: Tensor,
+        codebook: Tensor,
+        *,
+        tau: Dial,
+        beta: Dial,
+        mask: Tensor | None,
+        noise: Noise | None,
+        generator: torch.Generator | None,
+    ) -> tuple[Tensor, Seen]: ...
+
+
+def gumbel_softmax(
+    query: Tensor,
+    codebook: Tensor,
+    *,
+    tau: Dial,
+    beta: Dial,
+    mask: Tensor | None,
+    noise: Noise | None,
+    generator: torch.Generator | None,
+    hard: bool = False,
+) -> tuple[Tensor, Seen]:
+    """:func:`dcgraph.mix`."""
+    p, batch = make_problem(query, codebook, tau, beta, mask, 0.0, noise, generator)
+    value, lse, index, top = scan(p, mixes=True, chooses=hard)
+    seen = Seen(p.with_index(index) if hard else p, batch, lse.detach(), top.detach())
+    return value.reshape(*batch, codebook.shape[-1]), seen
+
+
+def straight_through(
+    query: Tensor,
+    codebook: Tensor,
+    *,
+    tau: Dial,
+    beta: Dial,
+    mask: Tensor | None,
+    noise: Noise | None,
+    generator: torch.Generator | None,
+) -> tuple[Tensor, Seen]:
+    """A row drawn from softmax(theta / beta), with the gradient of the mixture at softmax(theta /
+    tau), which has no noise."""
+    p, batch = make_problem(query, codebook, 1.0, beta, mask, 0.0, noise, generator)
+    with torch.no_grad():
+        _, _, index, _ = scan(p, mixes=False, chooses=True)
+    p, _ = make_problem(query, codebook, tau, 0.0, mask, 0.0, None, None)
+    p = p.with_index(index)
+    value, lse, _, top = scan(p, mixes=True, chooses=False)
+    seen = Seen(p, batch, lse.detach(), top.detach())
+    return value.reshape(*batch, codebook.shape[-1]), seen
+
+
+MIXERS: dict[str, Mixer] = {
+    "gumbel_softmax": gumbel_softmax,
+    "straight_through_gumbel_softmax": partial(gumbel_softmax, hard=True),
+    "straight_through": straight_through,
+}

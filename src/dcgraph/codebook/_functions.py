@@ -1,0 +1,297 @@
+"""The four functions: mix, choose, log_sum_exp and cross_entropy."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any, get_args
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from .._checks import (
+    Dial,
+    check_choice,
+    check_dial,
+    check_mask,
+    check_one_per_row,
+    check_rows,
+    may_read,
+    read,
+)
+from ..noise import Noise, check_noise, is_zero, random_keys
+from . import _dropping as dropping
+from . import _operators as operators
+from . import _plain as plain
+from ._problem import Problem
+from ._ways import STREAMING_DIM, Way, best_way, can_stream
+
+_DTYPES = torch.float32, torch.bfloat16, torch.float16, torch.float64
+
+
+def mix(
+    query: Float[Tensor, "*batch dim"],
+    codebook: Float[Tensor, "*groups categories dim"],
+    tau: Dial = 1.0,
+    *,
+    beta: Dial = 1.0,
+    hard: bool = False,
+    mask: Bool[Tensor, "..."] | None = None,
+    dropout: float = 0.0,
+    noise: Noise | None = None,
+    generator: torch.Generator | None = None,
+    way: Way | None = None,
+) -> Float[Tensor, "*batch dim"]:
+    r"""A mixture of codebook rows: :math:`v = z^\top C`, z = softmax((C q + beta G) / tau).
+
+    It is ``gumbel_softmax(query @ codebook.T, tau, beta=beta) @ codebook``, for codebooks of
+    millions of rows: beyond some size no matrix of all logits is ever made, neither in the forward
+    nor in the backward pass, which draws the same noise again.
+
+    Args:
+        query: q, [..., dim].
+        codebook: C, [categories, dim]. With further dimensions in front, which are also the first
+            ones of the query, every group of queries has a codebook of its own.
+        tau: temperature > 0, a number or a tensor with one value per query, [..., 1].
+        beta: scale of the noise >= 0, likewise.
+        hard: return the row with the largest logit after noise, to the bit, with the gradient of
+            the mixture (straight-through).
+        mask: True where a category may be chosen, broadcast against the logits [..., categories].
+        dropout: share of the codebook's entries that are 0 in this call, while the others grow to
+            make up for it: what ``F.dropout(codebook)`` would do.
+        noise: a tensor G of scale 1 to replay, or the law to draw it from: "gumbel", or "reversed"
+            for -G.
+        generator: where the seed of the noise is drawn from; None is torch's global generator.
+        way: "plain", "blockwise" or "streaming"; None takes the fastest of bounded memory.
+
+    >>> import torch, dcgraph as dc
+    >>> codebook = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
+    >>> dc.mix(torch.tensor([3.0, 0.0]), codebook, beta=0.0)
+    tensor([0.9480, 0.0473])
+    """
+    p, batch = make_problem(query, codebook, tau, beta, mask, dropout, noise, generator)
+    value, *_ = scan(p, way, mixes=True, chooses=hard)
+    return value.reshape(*batch, codebook.shape[-1])
+
+
+def choose(
+    query: Float[Tensor, "*batch dim"],
+    codebook: Float[Tensor, "*groups categories dim"],
+    *,
+    beta: Dial = 1.0,
+    mask: Bool[Tensor, "..."] | None = None,
+    dropout: float = 0.0,
+    noise: Noise | None = None,
+    generator: torch.Generator | None = None,
+    way: Way | None = None,
+) -> tuple[Int[Tensor, "*batch"], Float[Tensor, "*batch dim"]]:
+    r"""Index and codebook row of a draw from softmax(query . codebook / beta), by Gumbel-max.
+
+    ``beta=0.0`` is the argmax. A query for which all is masked has the index -1 and a row of zeros.
+    The row has a gradient in the codebook, none in the query: for that see ``mix(..., hard=True)``.
+    Arguments as in :func:`mix`.
+
+    >>> import torch, dcgraph as dc
+    >>> codebook = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    >>> dc.choose(torch.tensor([[0.0, 3.0]]), codebook, beta=0.0)
+    (tensor([1]), tensor([[0., 1.]]))
+    """
+    p, batch = make_problem(query, codebook, 1.0, beta, mask, dropout, noise, generator)
+    with torch.no_grad():
+        _, _, index, _ = scan(p, way, mixes=False, chooses=True)
+    row = p.codes(index.clamp(min=0)).masked_fill(index.unsqueeze(-1) < 0, 0.0)
+    return index.reshape(batch), row.reshape(*batch, codebook.shape[-1])
+
+
+def log_sum_exp(
+    query: Float[Tensor, "*batch dim"],
+    codebook: Float[Tensor, "*groups categories dim"],
+    tau: Dial = 1.0,
+    *,
+    mask: Bool[Tensor, "..."] | None = None,
+    dropout: float = 0.0,
+    generator: torch.Generator | None = None,
+    way: Way | None = None,
+) -> Float[Tensor, "*batch"]:
+    r"""The log-partition :math:`\log \sum_j \exp(\langle q, C_j \rangle / \tau)`, in float32.
+
+    Arguments as in :func:`mix`.
+
+    >>> import torch, dcgraph as dc
+    >>> dc.log_sum_exp(torch.zeros(1, 4), torch.randn(1000, 4))
+    tensor([6.9078])
+    """
+    p, batch = make_problem(query, codebook, tau, 0.0, mask, dropout, None, generator)
+    _, lse, _, _ = scan(p, way, mixes=False, chooses=False)
+    return lse.reshape(batch)
+
+
+def cross_entropy(
+    query: Float[Tensor, "*batch dim"],
+    codebook: Float[Tensor, "*groups categories dim"],
+    target: Int[Tensor, "*batch"],
+    tau: Dial = 1.0,
+    *,
+    mask: Bool[Tensor, "..."] | None = None,
+    dropout: float = 0.0,
+    generator: torch.Generator | None = None,
+    way: Way | None = None,
+) -> Float[Tensor, "*batch"]:
+    r"""The loss of every query against all rows: -log softmax(query . codebook / tau)[target].
+
+    One number per query in float32; take the mean yourself. A target that is masked costs infinity.
+    Other arguments as in :func:`mix`.
+
+    >>> import torch, dcgraph as dc
+    >>> codebook = torch.tensor([[5.0, 0.0], [0.0, 5.0]])
+    >>> dc.cross_entropy(torch.tensor([[1.0, 0.0]]), codebook, torch.tensor([0]))
+    tensor([0.0067])
+    """
+    p, batch = make_problem(query, codebook, tau, 0.0, mask, dropout, None, generator)
+    _check_target(target, batch, codebook.shape[-2])
+    p = p.with_target(target.reshape(p.query.shape[:2]))
+    _, loss, _, _ = scan(p, way, mixes=False, chooses=False)
+    return loss.reshape(batch)
+
+
+def scan(
+    p: Problem, way: Way | None = None, *, mixes: bool, chooses: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Value, log-sum-exp, argmax and maximum by one of the ways, see :mod:`.operators`."""
+    if way is None:
+        way = best_way(p)
+        if way != "plain" and p.dropout and p.codebook.numel() <= dropping.SMALL:
+            once = dropping.dropped(p.codebook, p.keys[:, 0], p.dropout)
+            p = replace(p, codebook=once, dropout=0.0)
+            way = best_way(p)
+    else:
+        check_choice("way", way, get_args(Way))
+        if way == "streaming" and not can_stream(p):
+            raise ValueError(
+                'way="streaming" is for CUDA with Triton, float32 or bfloat16, a width of at most '
+                f"{STREAMING_DIM} and no dropout; leave it out to have the fastest that can do it."
+            )
+    with torch.autocast(p.query.device.type, enabled=False):
+        if way == "plain":
+            found = plain.scan(p, mixes=mixes, chooses=chooses)
+        else:
+            found = operators.scan(p, way, mixes=mixes, chooses=chooses)
+    check_rows(found[3].unsqueeze(-1), -1)
+    return found
+
+
+def make_problem(
+    query: Tensor,
+    codebook: Tensor,
+    tau: Dial,
+    beta: Dial,
+    mask: Tensor | None,
+    dropout: float,
+    noise: Noise | None,
+    generator: torch.Generator | None,
+) -> tuple[Problem, tuple[int, ...]]:
+    """The problem, and the shape of the batch, which it has as [groups, rows]."""
+    query = _checked(query, codebook)
+    batch, (n, dim) = tuple(query.shape[:-1]), codebook.shape[-2:]
+    logits = query[..., :1].expand(*batch, n)  # as far as shapes go
+    check_dial("tau", tau)
+    check_dial("beta", beta)
+    check_one_per_row("tau", tau, "logits", logits, -1)
+    check_one_per_row("beta", beta, "logits", logits, -1)
+    check_noise(noise, logits)
+    if mask is not None:
+        check_mask(mask, logits)
+    if not isinstance(dropout, int | float) or not 0 <= dropout < 1:
+        raise ValueError(f"dropout={dropout}, but the share of dropped entries lies in [0, 1).")
+    groups = math.prod(codebook.shape[:-2])
+    rows = math.prod(batch[codebook.ndim - 2 :])
+    island = torch.promote_types(query.dtype, torch.float32)
+
+    def per_row(dial: Dial) -> Tensor:
+        if isinstance(dial, Tensor):
+            return dial.to(query.device, island).expand(*batch, 1).reshape(groups, rows)
+        # Filled on the device: a copy from the host would break a capture.
+        return torch.full((groups, rows), dial, dtype=island, device=query.device)
+
+    def per_logit(value: Tensor) -> Tensor:
+        return value.expand(*batch, n).reshape(groups, rows, n)
+
+    noisy = not is_zero(beta)
+    if (noisy and not isinstance(noise, Tensor)) or dropout:
+        keys = random_keys(groups * rows, query.device, generator)
+    else:
+        keys = torch.zeros(groups * rows, dtype=torch.int64, device=query.device)
+    p = Problem(
+        query.reshape(groups, rows, dim),
+        codebook.reshape(groups, n, dim),
+        per_row(tau),
+        -per_row(beta) if isinstance(noise, str) and noise == "reversed" else per_row(beta),
+        keys.view(groups, rows),
+        per_logit(noise).to(island) if noisy and isinstance(noise, Tensor) else None,
+        None if mask is None else per_logit(mask),
+        None,
+        None,
+        noisy,
+        float(dropout),
+    )
+    return p, batch
+
+
+def _checked(query: Tensor, codebook: Tensor) -> Tensor:
+    """The query, in the dtype of autocast if that is on."""
+    for name, value in (("query", query), ("codebook", codebook)):
+        if not isinstance(value, Tensor) or value.dtype not in _DTYPES:
+            kind = value.dtype if isinstance(value, Tensor) else type(value).__name__
+            known = ", ".join(str(dtype).removeprefix("torch.") for dtype in _DTYPES)
+            raise TypeError(f"the {name} is of type {kind}; pass a tensor of {known}.")
+    if query.ndim < 1 or codebook.ndim < 2:
+        raise ValueError(
+            f"query and codebook have shapes {tuple(query.shape)} and {tuple(codebook.shape)}; "
+            "pass vectors [..., dim] and a matrix [categories, dim]."
+        )
+    if query.device != codebook.device:
+        raise ValueError(
+            f"the query is on {query.device}, the codebook on {codebook.device}; "
+            "move one to the device of the other."
+        )
+    if query.shape[-1] != codebook.shape[-1]:
+        raise ValueError(
+            f"the query has width {query.shape[-1]}, but the rows of the codebook have "
+            f"{codebook.shape[-1]}; logits are products of the two, so make the widths equal."
+        )
+    if codebook.shape[-2] == 0 or codebook.shape[-1] == 0:
+        raise ValueError(
+            f"the codebook of shape {tuple(codebook.shape)} is empty; "
+            "at least one row of at least one entry is needed."
+        )
+    lead = codebook.shape[:-2]
+    if query.shape[: len(lead)] != lead:
+        raise ValueError(
+            f"the codebook has the dimensions {tuple(lead)} in front of its rows, which must also "
+            f"be the first ones of the query, of shape {tuple(query.shape)}; expand one of them."
+        )
+    device = query.device.type
+    if torch.is_autocast_enabled(device) and query.dtype == torch.float32:
+        return query.to(torch.get_autocast_dtype(device))
+    if query.dtype != codebook.dtype and not torch.is_autocast_enabled(device):
+        raise TypeError(
+            f"the query is {query.dtype}, the codebook {codebook.dtype}; "
+            "convert one of them, or use torch.autocast."
+        )
+    return query
+
+
+def _check_target(target: Any, batch: tuple[int, ...], n: int) -> None:
+    if not isinstance(target, Tensor) or target.is_floating_point() or target.dtype == torch.bool:
+        kind = target.dtype if isinstance(target, Tensor) else type(target).__name__
+        raise TypeError(f"target is of type {kind}; pass the indices of rows as integers.")
+    if tuple(target.shape) != batch:
+        raise ValueError(
+            f"target has shape {tuple(target.shape)}, but there is one for each query: {batch}."
+        )
+    if target.numel() and may_read(target):
+        low, high = map(read, target.aminmax())
+        if low is not None and high is not None and not 0 <= low <= high < n:
+            wrong = low if low < 0 else high
+            raise ValueError(f"target={wrong:.0f} is no row of a codebook of {n} rows.")

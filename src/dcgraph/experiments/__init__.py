@@ -1,0 +1,1 @@
+"""What stands on the library: engine, tasks, report, figures and command line."""

@@ -1,0 +1,52 @@
+"""Checkpoints: all of a run in one file, written in one step, read without running code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .files import write_atomically
+
+_FORMAT = "dcgraph checkpoint"
+_VERSION = 2
+
+
+class CheckpointError(Exception):
+    """Why a checkpoint cannot be used: one line that names the remedy."""
+
+
+def save(path: Path, content: dict[str, Any]) -> None:
+    """Tensors, numbers, strings, lists and dicts; a reader sees the old file or the new one."""
+    marked = {"format": _FORMAT, "version": _VERSION, **content}
+    try:
+        write_atomically(path, lambda draft: torch.save(marked, draft))
+    except (OSError, RuntimeError) as error:  # torch has its own words for a full disk
+        raise CheckpointError(
+            f"cannot write the checkpoint {str(path)!r} ({str(error).splitlines()[0]}); "
+            "make room there, and go on with --resume."
+        ) from error
+
+
+def load(path: Path) -> dict[str, Any]:
+    """What :func:`save` was given. Only tensors and plain values are read, never code."""
+    remedy = "delete it to start anew, or choose another --out."
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise CheckpointError(
+            f"there is no checkpoint {str(path)!r}; leave out --resume."
+        ) from None
+    except Exception as error:  # a damaged file fails anywhere in the reader
+        raise CheckpointError(
+            f"{str(path)!r} is not a whole dcgraph checkpoint ({type(error).__name__}); {remedy}"
+        ) from error
+    if not isinstance(content, dict) or content.get("format") != _FORMAT:
+        raise CheckpointError(f"{str(path)!r} is not a dcgraph checkpoint; {remedy}")
+    if content["version"] != _VERSION:
+        raise CheckpointError(
+            f"{str(path)!r} has format version {content['version']}, but this dcgraph reads "
+            f"version {_VERSION}; finish that run with the dcgraph that began it, or {remedy}"
+        )
+    return content

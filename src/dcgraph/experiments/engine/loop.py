@@ -1,0 +1,401 @@
+"""The training loop: one for all tasks, for one model and for a population."""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ...inspect._probe import NoNodeCalledError, probe
+from ...nodes import Decode, nodes
+from ...population._population import Population
+from . import checkpoint
+from .order import one_seed, order_of_epoch, schedule_of_epoch
+from .outcome import Evaluation, Outcome
+from .settings import Settings, steps_per_move
+from .step import Stepper, batches_per_epoch
+from .task import Batch, Data, Task
+
+_LONGEST_RUN = 64  # steps between two looks at the clock and at Ctrl-C
+_PROBES = 30  # looks at the chain in a run, at most
+_PROBED = 256  # examples
+_COMPILE_FROM = 60_000  # steps after which compiling (half a minute) has paid for itself on CUDA
+
+
+class Interrupted(Exception):  # noqa: N818 (not an error: somebody asked for it)
+    """Ctrl-C came; the work so far is in the checkpoint."""
+
+
+@dataclass
+class Watch:
+    """Who is told how training goes; every function may be left out."""
+
+    progress: Callable[[int, int], None] = lambda step, steps: None
+    evaluation: Callable[[Evaluation], None] = lambda evaluation: None
+    stopped: Callable[[Settings, int], None] = lambda settings, step: None
+
+
+@dataclass
+class _Best:
+    """The best weights of every replica so far, by the monitored metric."""
+
+    weights: Tensor
+    value: list[float]
+    step: list[int]
+
+    def update(self, weights: Tensor, values: Sequence[float], step: int) -> None:
+        for replica, value in enumerate(values):
+            if value > self.value[replica]:  # never for NaN; of equals the earlier stays
+                self.weights[replica].copy_(weights[replica])
+                self.value[replica], self.step[replica] = value, step
+
+
+@dataclass
+class _Progress:
+    """Everything a checkpoint holds beside the tensors of the stepper."""
+
+    step: int = 0
+    seconds: float = 0.0
+    curve: list[Evaluation] = field(default_factory=list)
+
+
+def train(
+    task: Task,
+    replicas: Sequence[Settings],
+    data: Data,
+    *,
+    device: torch.device | str = "cpu",
+    save_to: Path | None = None,
+    save_every: float = 60.0,
+    resume: bool = False,
+    compiled: bool | None = None,
+    watch: Watch | None = None,
+) -> Outcome:
+    """Train replicas of one structure as one program.
+
+    Every replica follows its own settings. After each evaluation the best weights so far are kept,
+    by ``task.monitored`` on the validation split (on the test split, if there is no other). A
+    replica whose loss or gradient is not finite stops there and changes nothing in the others.
+
+    Args:
+        task: what to train.
+        replicas: one settings object per replica, alike in all shared settings.
+        data: what ``task.data`` gave; moved to the device here.
+        device: where to train.
+        save_to: the checkpoint file, written at once, every ``save_every`` seconds, on Ctrl-C and
+            at the end. On the CPU a resumed run repeats an uninterrupted one bit for bit.
+        resume: go on from that file, if it exists.
+        compiled: whether to compile the step; by default only for long runs on CUDA. (On the CPU
+            it took 30 to 50 s and the step was no faster.)
+        watch: who is told how it goes.
+
+    Raises:
+        Interrupted: after Ctrl-C, when the checkpoint is written.
+    """
+    run = _Run(task, replicas, data, torch.device(device), compiled, watch or Watch())
+    if resume and save_to is not None and save_to.exists():
+        run.load(save_to)
+    return run.finish(save_to, save_every)
+
+
+class _Run:
+    def __init__(
+        self,
+        task: Task,
+        replicas: Sequence[Settings],
+        data: Data,
+        device: torch.device,
+        compiled: bool | None,
+        watch: Watch,
+    ) -> None:
+        if not replicas or any(r.structure() != replicas[0].structure() for r in replicas):
+            raise ValueError("the replicas of a population share all settings but their own.")
+        self.task, self.replicas, self.watch = task, list(replicas), watch
+        self.data = data.to(device)
+        first = self.replicas[0]
+        self.batches = batches_per_epoch(data, first.batch)
+        per_epoch = sum(self.batches)
+        self.steps = first.epochs * per_epoch
+        # The noise of a population depends on the seeds of all its replicas.
+        torch.manual_seed(one_seed([replica.seed for replica in replicas]))
+        seeds = [replica.seed for replica in replicas]
+        self.population = Population(lambda: task.model(first), seeds, device)
+        if compiled and device.type != "cuda":
+            raise ValueError("compiled=True pays on CUDA alone; leave it out on the CPU.")
+        if compiled is None:
+            long_enough = self.steps >= _COMPILE_FROM * len(self.batches)
+            compiled = device.type == "cuda" and long_enough and task.compiles
+        self.stepper = Stepper(
+            task, self.population, replicas, self.data, self.steps, compiled=compiled
+        )
+        every = steps_per_move(per_epoch, first.moves)
+        self.dials = [replica.dials(every) for replica in replicas]
+        self.split = "validation" if "validation" in data.splits else "test"
+        has_nodes = any(True for _ in nodes(self.population.template))
+        self.decodes: tuple[Decode, ...] = task.decodes if has_nodes else ("argmax",)
+        decode = task.chosen_by(first)
+        self.monitor = task.monitored(first)
+        self.chosen_by = f"{self.monitor}/{decode if decode in self.decodes else 'argmax'}"
+        self.best = _Best(
+            self.population.weights.clone(), [-math.inf] * len(seeds), [0] * len(seeds)
+        )
+        self.so_far = _Progress()
+        self.per_epoch, self.every = per_epoch, every
+        self._set_dials()
+        self.evaluated = {
+            epoch * per_epoch + per_epoch * (k + 1) // first.evaluations
+            for epoch in range(first.epochs)
+            if (epoch + 1) % first.evaluate_every == 0 or epoch + 1 == first.epochs
+            for k in range(first.evaluations)
+        }
+        self.loss_from = 0  # the step of the last evaluation
+        self.reported: set[int] = set()
+        self.looked_at: nn.Module | None = None
+        looks = sorted(self.evaluated)
+        kept = min(_PROBES, len(looks)) if has_nodes else 0
+        self.probed = {looks[(k + 1) * len(looks) // kept - 1] for k in range(kept)}
+
+    def finish(self, save_to: Path | None, save_every: float) -> Outcome:
+        self._try_evaluation()
+        began = time.monotonic() - self.so_far.seconds
+        saved = -math.inf  # soon the first time: a checkpoint that fails should fail early
+        self._start_epoch()
+        with _interrupt_flag() as interrupted:
+            while self.so_far.step < self.steps:
+                self._advance()
+                self.so_far.seconds = time.monotonic() - began
+                if self.so_far.step in self.evaluated:
+                    self._evaluate()
+                asked, done = interrupted(), self.so_far.step == self.steps
+                due = asked or done or time.monotonic() - saved >= save_every
+                if save_to is not None and due:
+                    self.so_far.seconds = time.monotonic() - began
+                    self.save(save_to)
+                    saved = time.monotonic()
+                if asked:
+                    raise Interrupted
+                if not bool(self.stepper.course.alive.any()):
+                    break
+        self.so_far.seconds = time.monotonic() - began
+        return self._outcome()
+
+    def _advance(self) -> None:
+        """Up to the next move of the dials, evaluation or end of an epoch."""
+        step = self.so_far.step
+        stops = [
+            step + _LONGEST_RUN,
+            (step // self.every + 1) * self.every,
+            (step // self.per_epoch + 1) * self.per_epoch,
+            min(e for e in self.evaluated if e > step),
+        ]
+        count = min(stops) - step
+        self.stepper.run(count)
+        self.so_far.step = step = step + count
+        if step % self.every == 0:
+            self._set_dials()
+        if step % self.per_epoch == 0 and step < self.steps:
+            self._start_epoch()
+        if self.population.device.type == "cuda":  # wait, so that progress and Ctrl-C are true
+            torch.cuda.synchronize(self.population.device)
+        self.watch.progress(step, self.steps)
+
+    def _set_dials(self) -> None:
+        """What the dials are worth is a matter of the step alone."""
+        for dials in self.dials:
+            dials.load_state_dict({"calls": self.so_far.step, "every": self.every})
+        self.population.set_dials([dials.values() for dials in self.dials])
+
+    def _start_epoch(self) -> None:
+        epoch, inside = divmod(self.so_far.step, self.per_epoch)
+        orders = [
+            [order_of_epoch(size, replica.seed, epoch, table) for replica in self.replicas]
+            for table, size in enumerate(self.data.sizes("train"))
+        ]
+        self.stepper.start_epoch(orders, schedule_of_epoch(self.batches, epoch), inside)
+
+    def _try_evaluation(self) -> None:
+        """Before the first step, so that an evaluation cannot fail after hours of training."""
+        if self.so_far.step == 0:
+            with torch.random.fork_rng():
+                tried = self.stepper.evaluate(self.stepper.tested_weights, self.split, "argmax")
+            if self.monitor not in tried:
+                raise ValueError(
+                    f"the monitor {self.monitor!r} is not among the metrics of task "
+                    f"{self.task.name!r}: {', '.join(tried)}."
+                )
+        if self.probed:
+            try:
+                self._probe(0)
+            except NoNodeCalledError:  # such as by the shortest queries alone
+                self.probed = set()
+            except Exception as error:  # whatever is in somebody's loss; a look is not worth a run
+                warnings.warn(
+                    f"the chain of task {self.task.name!r} will not be probed, for its loss on "
+                    f"evaluation batches raises {type(error).__name__}: {error}",
+                    stacklevel=4,
+                )
+                self.probed = set()
+
+    def _evaluate(self) -> None:
+        weights = self.stepper.tested_weights
+        alive = self.stepper.course.alive.tolist()
+        metrics = self._metrics(weights, self.split, alive)
+        step = self.so_far.step
+        examples = (step - self.loss_from) * self.stepper.batch
+        losses = (self.stepper.course.loss_sum / max(1, examples)).tolist()
+        self.stepper.course.loss_sum.zero_()
+        self.loss_from = step
+        monitored = metrics[self.chosen_by]
+        self.best.update(weights, [float("nan") if m is None else m for m in monitored], step)
+        loss = _where(losses, alive)
+        probes = self._probes(alive) if step in self.probed else []
+        evaluation = Evaluation(step, step / self.per_epoch, self.split, loss, metrics, probes)
+        self.so_far.curve.append(evaluation)
+        self.watch.evaluation(evaluation)
+        self._report_stopped()
+
+    def _metrics(
+        self, weights: Tensor, split: str, alive: list[bool]
+    ) -> dict[str, list[float | None]]:
+        return {
+            f"{name}/{decode}": _where(values, alive)
+            for decode in self.decodes
+            for name, values in self.stepper.evaluate(weights, split, decode).items()
+        }
+
+    def _probes(self, alive: list[bool]) -> list[list[dict[str, Any]] | None]:
+        """A look inside each replica as it trains."""
+        return [self._probe(index) if lives else None for index, lives in enumerate(alive)]
+
+    def _probe(self, index: int) -> list[dict[str, Any]]:
+        """What the probe reads of a replica on some examples of the split."""
+        rows = probed_rows(self.data, self.split)
+        batch = self.task.inputs(self.replicas[0], self.data.shared, rows, training=False)
+        self.looked_at = model = self.population.replica(index, into=self.looked_at)
+        # Summed, as in training: the gradient of an example is that of its own loss.
+        report = probe(model, lambda: self.task.loss(model, batch).sum())
+        return [_rounded(asdict(reading)) for reading in report.readings]
+
+    def _report_stopped(self) -> None:
+        for index, step in enumerate(self.stepper.course.stopped_at.tolist()):
+            if step >= 0 and index not in self.reported:
+                self.reported.add(index)
+                self.watch.stopped(self.replicas[index], step)
+
+    def _outcome(self) -> Outcome:
+        self._report_stopped()
+        everyone = [True] * len(self.replicas)
+        test = self._metrics(self.best.weights, "test", everyone)
+        stopped = [step if step >= 0 else None for step in self.stepper.course.stopped_at.tolist()]
+        return Outcome(
+            replicas=self.replicas,
+            population=self.population,
+            best_weights=self.best.weights,
+            best_step=self.best.step,
+            stopped_at=stopped,
+            curve=self.so_far.curve,
+            test=[{name: v[r] for name, v in test.items()} for r in range(len(self.replicas))],
+            seconds=self.so_far.seconds,
+            steps=self.steps,
+            chosen_by=self.chosen_by,
+        )
+
+    def save(self, path: Path) -> None:
+        device = self.population.device
+        content: dict[str, Any] = {
+            "task": self.task.name,
+            "replicas": json.dumps([asdict(replica) for replica in self.replicas]),
+            "data": self.data.fingerprint,
+            "progress": json.dumps(asdict(self.so_far)),
+            "loss_from": self.loss_from,
+            "state": self.stepper.state(),
+            "best": {
+                "weights": self.best.weights,
+                "value": self.best.value,
+                "step": self.best.step,
+            },
+            "random": torch.get_rng_state(),
+        }
+        if device.type == "cuda":
+            content["random_cuda"] = torch.cuda.get_rng_state(device)
+        checkpoint.save(path, content)
+
+    def load(self, path: Path) -> None:
+        content = checkpoint.load(path)
+        mine = json.dumps([asdict(replica) for replica in self.replicas])
+        for name, value, what in (
+            ("task", self.task.name, "another task"),
+            ("replicas", mine, "other settings"),
+            ("data", self.data.fingerprint, "other data"),
+        ):
+            if content[name] != value:
+                raise checkpoint.CheckpointError(
+                    f"{str(path)!r} was made with {what}; choose another --out, or delete it."
+                )
+        self.stepper.load_state(content["state"])
+        best = content["best"]
+        self.best = _Best(best["weights"].to(self.population.device), best["value"], best["step"])
+        saved = json.loads(content["progress"])
+        curve = [Evaluation(**evaluation) for evaluation in saved.pop("curve")]
+        self.so_far = _Progress(**saved, curve=curve)
+        self.loss_from = content["loss_from"]
+        self._set_dials()
+        torch.set_rng_state(content["random"])
+        if self.population.device.type == "cuda" and "random_cuda" in content:
+            torch.cuda.set_rng_state(content["random_cuda"], self.population.device)
+
+
+def probed_rows(data: Data, split: str) -> Batch:
+    """Examples to look at, spread over a table: of several, that of the largest examples.
+
+    (Deep chains are in long sequences. A table with too few examples is passed over.)
+    """
+    tables = data.tables(split)
+    enough = [t for t, size in zip(tables, data.sizes(split), strict=True) if size >= _PROBED]
+    chosen = max(enough or tables, key=lambda table: sum(t[0].numel() for t in table.values()))
+    every = max(1, len(next(iter(chosen.values()))) // _PROBED)
+    return {name: tensor[::every][:_PROBED] for name, tensor in chosen.items()}
+
+
+def _where(values: Sequence[float], alive: Sequence[bool]) -> list[float | None]:
+    return [value if lives else None for value, lives in zip(values, alive, strict=True)]
+
+
+def _rounded(value: Any) -> Any:
+    """Three digits say all that a probe of some hundred examples knows."""
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in value.items()}
+    if isinstance(value, tuple):
+        return [_rounded(item) for item in value]
+    return float(f"{value:.3g}") if isinstance(value, float) else value
+
+
+@contextmanager
+def _interrupt_flag() -> Iterator[Callable[[], bool]]:
+    """Ctrl-C as a question to ask, instead of an exception at any moment; a second one is real."""
+    asked = False
+
+    def remember(number: int, frame: object) -> None:
+        nonlocal asked
+        asked = True
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    try:
+        before = signal.signal(signal.SIGINT, remember)
+    except ValueError:  # not the main thread, which alone may handle signals
+        yield lambda: False
+        return
+    try:
+        yield lambda: asked
+    finally:
+        signal.signal(signal.SIGINT, before)

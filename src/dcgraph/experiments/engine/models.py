@@ -1,0 +1,125 @@
+"""Trained models as files: weights in the safetensors format, with what is needed to build them."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from .files import write_atomically
+from .settings import Settings, from_dict
+from .task import Task
+
+_FORMAT = "dcgraph model 1"
+
+
+class ModelError(Exception):
+    """Why a model file cannot be used: one line that names the remedy."""
+
+
+def save_model(
+    path: Path,
+    task: Task,
+    settings: Settings,
+    model: nn.Module,
+    score: float,
+    readout: Mapping[str, float] | None = None,
+) -> None:
+    """Weights and settings, and what is known of them.
+
+    ``score`` is what the weights were chosen by, so that the best of a folder can be found;
+    ``readout`` are the numbers of ``task.readout``, some of which say how the model is best used.
+    """
+    from safetensors.torch import save_file
+
+    weights = {name: p.detach().cpu().contiguous() for name, p in model.named_parameters()}
+    notes = {
+        "format": _FORMAT,
+        "task": task.name,
+        "settings": json.dumps(asdict(settings)),
+        "score": f"{score:.6f}",
+        "readout": json.dumps(dict(readout or {})),
+        "names": task.names_fingerprint(settings),
+    }
+    write_atomically(path, lambda draft: save_file(weights, draft, notes))
+
+
+def load_model(path: Path, task: Task) -> tuple[nn.Module, Settings]:
+    """The model in a file, or the best one in the folder of a run; in eval mode."""
+    path = _best_in(path) if path.is_dir() else path
+    with _opened(path) as file:
+        notes = file.metadata() or {}
+        weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    if notes.get("format") != _FORMAT:
+        raise ModelError(f"{str(path)!r} is not a dcgraph model, or of another version.")
+    if notes.get("task") != task.name:
+        raise ModelError(f"{str(path)!r} is a model of {notes.get('task')!r}, not {task.name!r}.")
+    try:
+        settings = from_dict(task.settings, json.loads(notes["settings"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise ModelError(f"{str(path)!r} has settings this dcgraph cannot read: {error}") from error
+    if notes.get("names", "") not in ("", task.names_fingerprint(settings)):
+        raise ModelError(
+            f"{str(path)!r} was trained when its data had other names than now; bring those data "
+            "back, or train again."
+        )
+    model = task.model(settings)
+    if {n: p.shape for n, p in model.named_parameters()} != {
+        n: w.shape for n, w in weights.items()
+    }:
+        raise ModelError(f"{str(path)!r} has other weights than its settings ask for.")
+    model.load_state_dict(weights, strict=False)
+    return model.eval(), settings
+
+
+def readout_of(path: Path) -> dict[str, float]:
+    """What was read out of the model that :func:`load_model` finds there; empty if not known."""
+    path = _best_in(path) if path.is_dir() else path
+    with _opened(path) as file:
+        notes = file.metadata() or {}
+    try:
+        found = json.loads(notes.get("readout", "{}"))
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise ModelError(f"{str(path)!r} has a readout this dcgraph cannot read; train it again.")
+    return {name: value for name, value in found.items() if isinstance(value, float)}
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    """The file of a model, or a line that says why there is none."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            yield file
+    except FileNotFoundError:
+        raise ModelError(
+            f"there is no model {str(path)!r}; name a file, or the folder of a finished run."
+        ) from None
+    except (OSError, SafetensorError) as error:
+        raise ModelError(f"{str(path)!r} is not a safetensors file: {error}.") from error
+
+
+def _best_in(folder: Path) -> Path:
+    from safetensors import SafetensorError, safe_open
+
+    files = sorted(folder.glob("models/*.safetensors")) or sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise ModelError(f"{str(folder)!r} holds no models; a finished run has them in models/.")
+
+    def score(path: Path) -> float:
+        try:
+            with safe_open(path, framework="pt") as file:
+                return float((file.metadata() or {})["score"])
+        except (OSError, SafetensorError, KeyError, ValueError):  # not one of ours
+            return -math.inf
+
+    return max(files, key=score)

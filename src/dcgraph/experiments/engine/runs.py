@@ -1,0 +1,158 @@
+"""Jobs: replicas whose records are wanted in files. Only what is missing is trained."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+
+from .files import write_json
+from .loop import Watch, train
+from .models import save_model
+from .outcome import Outcome
+from .records import Record, make_records, population_name, read_record, write_record
+from .settings import Settings, from_dict, populations
+from .step import bytes_per_replica
+from .task import Task
+
+_SHARE_OF_MEMORY = 0.5  # the rest is for evaluation, gradients and everyone else
+
+
+@dataclass(frozen=True)
+class Job:
+    """One replica, the file for its record and, if wanted, the one for its best weights."""
+
+    settings: Settings
+    record: Path
+    model: Path | None = None
+
+
+def finished_record(job: Job) -> Record | None:
+    """The record of a job, if there is one and it was made with these settings.
+
+    A setting that is younger than the record had the value that is its default now.
+    """
+    if not job.record.exists():
+        return None
+    record = read_record(job.record)
+    try:
+        made_with = from_dict(type(job.settings), record["settings"])
+    except (ValueError, TypeError):  # of an older version, with other settings
+        return None
+    return record if made_with == job.settings else None
+
+
+def perform(
+    task: Task,
+    jobs: Sequence[Job],
+    work: Path,
+    *,
+    device: torch.device | str = "cpu",
+    data_dir: Path | None = None,
+    at_once: int | None = None,
+    watch: Callable[[Sequence[Settings]], Watch] | None = None,
+) -> Iterator[Outcome]:
+    """Train the jobs that have no record yet: those alike in structure together, as many as fit.
+
+    The folder ``work`` holds the plan, that is which replicas form a population, and a checkpoint
+    for each population; what was cut off goes on from there. It is removed at the end.
+    """
+    device = torch.device(device)
+    job_of = {job.settings: job for job in jobs}
+    for population in _plan(task, jobs, work / "plan.json", device, data_dir, at_once):
+        data = task.data(population[0], data_dir)
+        outcome = train(
+            task,
+            population,
+            data,
+            device=device,
+            save_to=work / f"{population_name(population)}.pt",
+            resume=True,
+            watch=watch(population) if watch else None,
+        )
+        for index, record in enumerate(make_records(task, outcome, data)):
+            job = job_of[population[index]]
+            if job.model is not None:
+                model, score = outcome.model(index), outcome.score(index)
+                save_model(job.model, task, job.settings, model, score, record["readout"])
+            write_record(job.record, record)
+        yield outcome
+    shutil.rmtree(work, ignore_errors=True)
+
+
+def _plan(
+    task: Task,
+    jobs: Sequence[Job],
+    path: Path,
+    device: torch.device,
+    data_dir: Path | None,
+    at_once: int | None,
+) -> list[list[Settings]]:
+    """The populations still to train: those of an earlier plan, then what it does not cover.
+
+    An earlier plan is kept because the random numbers of a population depend on all its replicas.
+    """
+    missing = {job.settings for job in jobs if finished_record(job) is None}
+    wanted = {job.settings for job in jobs}
+    planned = [
+        population
+        for population in _read_plan(task, path)
+        if missing.intersection(population) and wanted.issuperset(population)
+    ]
+    covered = {settings for population in planned for settings in population}
+    rest = [job.settings for job in jobs if job.settings in missing - covered]
+    for alike in populations(rest):
+        room = at_once or _replicas_that_fit(task, alike[0], device, data_dir)
+        planned += [alike[k : k + room] for k in range(0, len(alike), room)]
+    if planned:
+        write_json(path, [[asdict(s) for s in population] for population in planned])
+    return planned
+
+
+def _read_plan(task: Task, path: Path) -> list[list[Settings]]:
+    if not path.exists():
+        return []
+    try:
+        stored = json.loads(path.read_text())
+        return [[from_dict(task.settings, values) for values in group] for group in stored]
+    except (ValueError, TypeError):  # of another version of the task: its checkpoints are too
+        return []
+
+
+def _replicas_that_fit(
+    task: Task, settings: Settings, device: torch.device, data_dir: Path | None
+) -> int:
+    """How many replicas the device has memory for."""
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+    elif "SC_AVPHYS_PAGES" in os.sysconf_names:
+        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    else:  # as on a Mac
+        free = 4 * 2**30
+    needed = bytes_per_replica(task, settings, task.data(settings, data_dir))
+    return max(1, int(_SHARE_OF_MEMORY * free / needed))
+
+
+def label(settings: Settings, among: Sequence[Settings]) -> str:
+    """A short name for settings among others: what they differ in, but for the seed."""
+    mine, others = asdict(settings), [asdict(other) for other in among]
+    differing = [n for n in mine if n != "seed" and any(other[n] != mine[n] for other in others)]
+    return "_".join(f"{name}-{_short(mine[name])}" for name in differing) or "default"
+
+
+def replica_name(settings: Settings, among: Sequence[Settings]) -> str:
+    """The same with the seed: a name for the files of one replica of a sweep."""
+    differences = label(settings, among)
+    prefix = "" if differences == "default" else f"{differences}_"
+    return f"{prefix}seed-{settings.seed}"
+
+
+def _short(value: object) -> str:
+    if isinstance(value, float) and float(f"{value:g}") == value:
+        return f"{value:g}"
+    return str(value)

@@ -1,0 +1,234 @@
+"""Settings of a run, and sweeps over them.
+
+A *replica* is one model in training, described by its :class:`Settings`. Settings marked
+:func:`own` are numbers that may differ between the replicas of one population; all others decide
+what the program looks like, so replicas that differ in one of them train in different populations.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar, get_type_hints
+
+from ..._checks import closest
+from ...dials import Dials
+from ...schedules import exponential, linear, temp_match
+
+S = TypeVar("S", bound="Settings")
+Number = bool | int | float
+
+
+def shared(default: Any, help: str) -> Any:
+    """A setting that all replicas of a population share."""
+    return field(default=default, metadata={"help": help, "own": False})
+
+
+def own(default: Any, help: str) -> Any:
+    """A setting that each replica of a population has for itself; for :class:`Settings` alone."""
+    return field(default=default, metadata={"help": help, "own": True})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What every task has in common; a task's settings extend it."""
+
+    epochs: int = shared(30, "passes over the training examples")
+    batch: int = shared(16, "examples per step")
+    moves: int = shared(8, "moves of the dials per epoch")
+    evaluations: int = shared(2, "evaluations per epoch")
+    evaluate_every: int = shared(1, "epochs from one evaluation to the next; the last one has one")
+    lr: float = own(1e-4, "learning rate of Adam")
+    decay: float = own(1.0, "share of training after which lr falls linearly to 0; 1: never")
+    average: float = own(0.0, "decay of the moving average of weights that is tested; 0: none")
+    tau: float = own(1.0, "temperature of the nodes")
+    tempmatch: bool = own(True, "let the noise scale beta grow towards tau")
+    beta_share: float = own(1.0, "what beta grows towards, as a share of tau")
+    gamma: float = own(0.008, "rate of that growth, and of annealing, per move")
+    beta: float = own(1.0, "noise scale without TempMatch")
+    anneal: bool = own(False, "anneal tau to 1 instead")
+    dropres: bool = own(True, "residuals around the nodes, dropped more and more often")
+    alpha_step: float = own(0.002, "growth of the share of dropped residuals, per move")
+    seed: int = own(0, "seed of the initial weights and of the order of the examples")
+
+    def __post_init__(self) -> None:
+        types = get_type_hints(type(self))
+        for setting in fields(self):
+            value = getattr(self, setting.name)
+            if setting.metadata.get("own") and setting.name not in _COMMON:
+                raise ValueError(
+                    f"{setting.name!r} is marked own, but a population can give each replica only "
+                    "the numbers the loop itself uses; mark it shared: a sweep then trains one "
+                    "population per value."
+                )
+            if types[setting.name] is float and not math.isfinite(value):
+                raise ValueError(f"{setting.name}={value}, but a finite number is needed.")
+        for name in ("epochs", "batch", "moves", "evaluations", "evaluate_every"):
+            _require(self, name, getattr(self, name) >= 1, "at least 1 is needed.")
+        if self.evaluate_every > 1 and self.evaluations > 1:
+            raise ValueError(
+                f"evaluations={self.evaluations} per epoch and evaluate_every={self.evaluate_every}"
+                " epochs exclude each other; leave one of them at 1."
+            )
+        _require(self, "beta_share", self.beta_share > 0, "a share of tau is > 0.")
+        _require(self, "seed", 0 <= self.seed < 2**32, "a seed is between 0 and 4294967295.")
+        _require(self, "lr", self.lr > 0, "a learning rate is > 0.")
+        _require(self, "decay", 0 < self.decay <= 1, "a share of training lies in (0, 1].")
+        _require(self, "average", 0 <= self.average < 1, "a decay lies in [0, 1).")
+        self.dials()
+
+    def dials(self, every: int = 1) -> Dials:
+        """The dials these settings ask for: the paper's schedules, or what replaces them."""
+        return Dials(
+            tau=exponential(self.tau, self.gamma, min(1.0, self.tau)) if self.anneal else self.tau,
+            beta=temp_match(self.tau * self.beta_share, self.gamma)
+            if self.tempmatch
+            else self.beta,
+            alpha=linear(self.alpha_step) if self.dropres else 1.0,
+            every=every,
+        )
+
+    def structure(self) -> Settings:
+        """These settings with every replica's own numbers set to their defaults."""
+        own_numbers: dict[str, Any] = {
+            f.name: f.default for f in fields(self) if f.metadata.get("own")
+        }
+        return dataclasses.replace(self, **own_numbers)
+
+
+def steps_per_move(steps_per_epoch: int, moves: int) -> int:
+    """After how many steps the dials move, to move ``moves`` times in an epoch; at least 1."""
+    return max(1, steps_per_epoch // moves)
+
+
+_COMMON = frozenset(f.name for f in fields(Settings))
+
+
+def _require(settings: Settings, name: str, fine: bool, remedy: str) -> None:
+    if not fine:
+        raise ValueError(f"{name}={getattr(settings, name)}, but {remedy}")
+
+
+def from_dict(kind: type[S], values: dict[str, Any]) -> S:
+    """Settings from a record or checkpoint; unknown names are an error."""
+    known = {f.name for f in fields(kind)}
+    for name in values:
+        if name not in known:
+            raise ValueError(f"unknown setting {name!r}; {closest(name, sorted(known))}")
+    return kind(**values)
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """One setting and the values it takes: a list, or a range to draw from."""
+
+    name: str
+    values: tuple[Number, ...] = ()
+    low: float = 0.0
+    high: float = 0.0
+    logarithmic: bool = False
+
+    def draw(self, rng: random.Random) -> float:
+        if self.logarithmic:
+            return math.exp(rng.uniform(math.log(self.low), math.log(self.high)))
+        return rng.uniform(self.low, self.high)
+
+
+def parse_sweep(text: str, settings: Settings) -> Sweep:
+    """``tau=1,2,4`` is a list, ``lr=1e-4..1e-2`` a range, ``lr=1e-4..1e-2:log`` a logarithmic one.
+
+    >>> parse_sweep("lr=1e-4..1e-2:log", Settings())
+    Sweep(name='lr', values=(), low=0.0001, high=0.01, logarithmic=True)
+    """
+    name, equals, right = text.partition("=")
+    if not equals or not right:
+        raise ValueError(f"sweep {text!r} is not of the form name=1,2,4 or name=1e-4..1e-2:log.")
+    _check_numeric(name, settings)
+    try:
+        if ".." not in right:
+            values = tuple(_number(name, word, settings) for word in right.split(","))
+            return Sweep(name, values)
+        span, _, scale = right.partition(":")
+        low, high = (float(end) for end in span.split(".."))
+    except ValueError as error:
+        raise ValueError(f"sweep {text!r}: {error}") from None
+    if get_type_hints(type(settings))[name] is bool:
+        raise ValueError(f"sweep {text!r}: a switch has no range; use {name}=0,1.")
+    if not low < high or scale not in ("", "log") or (scale == "log" and low <= 0):
+        raise ValueError(
+            f"sweep {text!r}: a range is low..high with low < high, "
+            "and :log after it (low > 0) draws on a logarithmic scale."
+        )
+    return Sweep(name, low=low, high=high, logarithmic=scale == "log")
+
+
+def _check_numeric(name: str, settings: Settings) -> None:
+    types = get_type_hints(type(settings))
+    numeric = [n for n, t in types.items() if t in (int, float, bool) and n != "seed"]
+    if name not in numeric:
+        raise ValueError(f"cannot sweep {name!r}; {closest(name, numeric)}")
+
+
+def _number(name: str, word: str, settings: Settings) -> Number:
+    kind = get_type_hints(type(settings))[name]
+    if kind is bool:
+        known = {"0": False, "1": True, "false": False, "true": True, "off": False, "on": True}
+        if word.lower() not in known:
+            raise ValueError(f"{name} is a switch: 0 or 1, not {word!r}.")
+        return known[word.lower()]
+    number: Number = kind(word)
+    return number
+
+
+def expand(
+    base: S, sweeps: Sequence[Sweep] = (), seeds: int = 1, draws: int = 0, search_seed: int = 0
+) -> list[S]:
+    """The replicas of a sweep: every combination of the lists, ``seeds`` of each.
+
+    Ranges are drawn from ``draws`` times, jointly; every draw is combined with every element of the
+    lists. The seeds are base.seed, base.seed + 1, ...
+
+    >>> [(s.tau, s.seed) for s in expand(Settings(), [Sweep("tau", (1.0, 2.0))], seeds=2)]
+    [(1.0, 0), (1.0, 1), (2.0, 0), (2.0, 1)]
+    """
+    names = [sweep.name for sweep in sweeps]
+    if len(set(names)) < len(names):
+        raise ValueError(f"a setting is swept twice: {', '.join(names)}.")
+    if seeds < 1:
+        raise ValueError(f"seeds={seeds}, but at least 1 is needed.")
+    ranges = [sweep for sweep in sweeps if not sweep.values]
+    if bool(ranges) != (draws > 0):
+        raise ValueError(
+            "a range needs a number of draws, and draws need a range: "
+            "--sweep lr=1e-4..1e-2:log --draws 20"
+        )
+    rng = random.Random(search_seed)
+    types = get_type_hints(type(base))
+    drawn: Iterable[dict[str, Any]] = [
+        {s.name: types[s.name](round(v) if types[s.name] is int else v) for s, v in one}
+        for one in ([(s, s.draw(rng)) for s in ranges] for _ in range(draws))
+    ] or [{}]
+    lists = [sweep for sweep in sweeps if sweep.values]
+    combinations = itertools.product(*(sweep.values for sweep in lists))
+    listed: list[dict[str, Any]] = [
+        dict(zip([s.name for s in lists], values, strict=True)) for values in combinations
+    ]
+    replicas = [
+        dataclasses.replace(base, **one, **two, seed=base.seed + k)
+        for one in listed
+        for two in drawn
+        for k in range(seeds)
+    ]
+    return list(dict.fromkeys(replicas))  # a value given or drawn twice is one
+
+
+def populations(replicas: Sequence[S]) -> list[list[S]]:
+    """Replicas grouped by structure, in order of first appearance."""
+    groups: dict[Settings, list[S]] = {}
+    for replica in replicas:
+        groups.setdefault(replica.structure(), []).append(replica)
+    return list(groups.values())

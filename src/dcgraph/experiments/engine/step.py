@@ -1,0 +1,328 @@
+"""One training step of a population, eager or as a captured CUDA graph, and its evaluation."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from ..._checks import unchecked
+from ...nodes import Decode, Discrete, nodes
+from ...population._adam import adam_, moments_like
+from ...population._population import Population
+from ...population._state import advance_, started, totals
+from .settings import Settings
+from .task import Batch, Data, Precision, Task
+
+_WARM_UP = 3  # steps before a capture, so that libraries have allocated what they need
+_EVALUATED_AT_ONCE = {"cpu": 4096, "cuda": 65536}  # examples times replicas, if memory allows
+_SHARE_OF_MEMORY = 0.25  # of a GPU, for what an evaluation computes on the way
+
+
+class Stepper:
+    """Trains a population step by step; all that changes from step to step is in ``state``.
+
+    The step reads nothing from the host: the order of the examples, the position in it and the
+    dials are tensors on the device. So it can be captured once and replayed.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        population: Population,
+        replicas: Sequence[Settings],
+        data: Data,
+        steps: int,
+        *,
+        compiled: bool = False,
+    ) -> None:
+        self._task, self._population, self._data = task, population, data
+        self._settings = replicas[0].structure()
+        device, count = population.device, len(replicas)
+        self._tables = data.tables("train")
+        self.batch = replicas[0].batch
+        self._lr = _per_replica([s.lr for s in replicas], device)
+        self._flat_steps = _per_replica([s.decay * steps for s in replicas], device)
+        self._steps = steps
+        self._average_decay = _per_replica([s.average for s in replicas], device)
+        self._averages = any(s.average for s in replicas)
+        self._moments = moments_like(population.weights)
+        batches = batches_per_epoch(data, self.batch)
+        self._orders = [
+            torch.zeros(count, of_table, self.batch, dtype=torch.long, device=device)
+            for of_table in batches
+        ]
+        self._cursors = torch.zeros(len(batches), dtype=torch.long, device=device)
+        self._schedule: Iterator[int] = iter(())
+        self._average = population.weights.clone() if self._averages else population.weights
+        self.course = started(count, device)
+        self._loss = torch.compile(self._losses, dynamic=False) if compiled else self._losses
+        self._apply = torch.compile(self._update, dynamic=False) if compiled else self._update
+        self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
+        self._evaluations: dict[
+            tuple[str, str], tuple[torch.cuda.CUDAGraph, dict[str, Tensor]]
+        ] = {}
+        self._asked_before: set[tuple[str, str]] = set()
+        self._evaluated = torch.empty_like(population.weights)
+        self._evaluated_at_once = _EVALUATED_AT_ONCE.get(device.type, 4096) // count
+        if device.type == "cuda":
+            free, _ = torch.cuda.mem_get_info(device)
+            per_example = max(1.0, saved_bytes(task, replicas[0], data) / self.batch)
+            fitting = int(_SHARE_OF_MEMORY * free / (per_example * count))
+            self._evaluated_at_once = min(self._evaluated_at_once, fitting)
+        most = task.evaluated_at_once(self._settings)
+        if most is not None:
+            self._evaluated_at_once = min(self._evaluated_at_once, most // count)
+        self._evaluated_at_once = max(1, self._evaluated_at_once)
+        self._precision = task.precision(self._settings)
+
+    def state(self) -> dict[str, Tensor]:
+        """Every tensor that training changes; the same tensors, not copies."""
+        state = {
+            "weights": self._population.weights,
+            "first_moment": self._moments.first,
+            "second_moment": self._moments.second,
+            "step": self.course.step,
+            "cursors": self._cursors,
+            "alive": self.course.alive,
+            "stopped_at": self.course.stopped_at,
+            "loss_sum": self.course.loss_sum,
+        }
+        if self._averages:
+            state["average"] = self._average
+        return state
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """In place, so that a captured step goes on from there."""
+        for name, tensor in self.state().items():
+            tensor.copy_(state[name])
+
+    @property
+    def tested_weights(self) -> Float[Tensor, "replicas parameters"]:
+        """The weights to evaluate: averaged, for replicas that ask for it."""
+        if not self._averages:
+            return self._population.weights
+        return torch.where(
+            self._average_decay.unsqueeze(-1) > 0, self._average, self._population.weights
+        )
+
+    def start_epoch(
+        self,
+        orders: Sequence[Sequence[Int[Tensor, " _"]]],
+        schedule: Sequence[int],
+        step: int = 0,
+    ) -> None:
+        """Set the order of the examples, and the position in it.
+
+        Args:
+            orders: for each table one permutation of its examples per replica.
+            schedule: which table each batch of the epoch comes from, the same for all replicas.
+            step: how many batches of the epoch are done.
+        """
+        for order, permutations in zip(self._orders, orders, strict=True):
+            used = order.shape[1] * self.batch
+            order.copy_(torch.stack(list(permutations))[:, :used].view(order.shape))
+        done = [schedule[:step].count(table) for table in range(len(self._tables))]
+        self._cursors.copy_(torch.tensor(done))
+        self._schedule = iter(schedule[step:])
+
+    def run(self, steps: int) -> None:
+        """Train, at most to the end of the epoch; on CUDA the work is queued, not waited for."""
+        tables = list(itertools.islice(self._schedule, steps))
+        if len(tables) < steps:
+            raise ValueError(f"steps={steps}, but the epoch has only {len(tables)} left.")
+        for table in tables:
+            if self._population.device.type != "cuda":
+                self._one_step(table)
+                continue
+            if table not in self._graphs:
+                self._graphs[table] = self._captured(table)
+            self._graphs[table].replay()
+
+    def _captured(self, table: int) -> torch.cuda.CUDAGraph:
+        """The step on a table as a CUDA graph; nothing has changed afterwards."""
+        before = {name: tensor.clone() for name, tensor in self.state().items()}
+        generator = torch.cuda.get_rng_state(self._population.device)
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(_WARM_UP):
+                self._cursors.zero_()  # there may be fewer batches left than this
+                self._one_step(table)
+        torch.cuda.current_stream().wait_stream(stream)
+        self.load_state(before)
+        graph = torch.cuda.CUDAGraph()
+        with self._capture(graph):
+            self._one_step(table)
+        self.load_state(before)
+        torch.cuda.set_rng_state(generator, self._population.device)
+        return graph
+
+    @contextmanager
+    def _capture(self, graph: torch.cuda.CUDAGraph) -> Iterator[None]:
+        """The graphs run one after the other, so they can work in the same memory.
+
+        Nothing may be freed meanwhile: an older graph that the garbage collector finds would be,
+        and the capture fails.
+        """
+        others = (*self._graphs.values(), *(other for other, _ in self._evaluations.values()))
+        pool = next((other.pool() for other in others), None)
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            with torch.cuda.graph(graph, pool=pool):
+                yield
+        finally:
+            if collects:
+                gc.enable()
+
+    def _one_step(self, table: int) -> None:
+        cursor = self._cursors[table : table + 1]
+        index = self._orders[table].index_select(1, cursor).squeeze(1)
+        pieces = self._population.pieces(self._population.weights.detach())
+        leaves = {name: piece.requires_grad_() for name, piece in pieces.items()}
+        with matmul_precision(self._precision):
+            with unchecked():
+                loss = self._loss(leaves, index, table)
+            gradients = torch.autograd.grad(
+                loss.sum(), tuple(leaves.values()), materialize_grads=True
+            )
+        with torch.no_grad():
+            cursor.add_(1)
+            self._apply(loss.detach(), gradients)
+
+    def _losses(self, weights: dict[str, Tensor], index: Tensor, table: int) -> Tensor:
+        def summed_loss(model: nn.Module, rows: Batch) -> Tensor:
+            batch = self._task.inputs(self._settings, self._data.shared, rows, training=True)
+            return self._task.loss(model, batch).sum()
+
+        rows = {
+            name: tensor.index_select(0, index.flatten()).unflatten(0, index.shape)
+            for name, tensor in self._tables[table].items()
+        }
+        losses: Tensor = self._population.map(summed_loss, weights, rows, in_dims=(0,))
+        return losses
+
+    def _update(self, loss: Tensor, gradients: Sequence[Tensor]) -> None:
+        stretches = list(self._population.stretches(gradients))
+        total = totals([gradient for _, gradient in stretches])
+        lr = advance_(self.course, loss, total, self._lr, self._flat_steps, self._steps)
+        adam_(self._population.weights, stretches, self._moments, lr, self.course.step)
+        if self._averages:  # the first steps count less, so that the start is forgotten
+            step = self.course.step
+            decay = torch.minimum(self._average_decay, (1 + step) / (10 + step))
+            self._average.lerp_(self._population.weights, (1 - decay).unsqueeze(-1))
+
+    @torch.no_grad()
+    def evaluate(
+        self, weights: Float[Tensor, "replicas parameters"], split: str, decode: Decode
+    ) -> dict[str, list[float]]:
+        """The metrics of a split, one number per replica."""
+        sums = self._summed_metrics(weights, split, decode)
+        count = self._data.size(split)
+        return {name: (total / count).tolist() for name, total in sums.items()}
+
+    def _summed_metrics(self, weights: Tensor, split: str, decode: Decode) -> dict[str, Tensor]:
+        """On CUDA captured at the second time: what is seldom asked for is not worth it."""
+        if self._population.device.type != "cuda" or not self._task.replays_evaluation:
+            return self._measure_all(weights, split, decode)
+        key = split, decode
+        if key not in self._asked_before:
+            self._asked_before.add(key)
+            return self._measure_all(weights, split, decode)
+        self._evaluated.copy_(weights)
+        if key not in self._evaluations:
+            graph = torch.cuda.CUDAGraph()
+            with self._capture(graph):
+                sums = self._measure_all(self._evaluated, split, decode)
+            self._evaluations[key] = graph, sums
+        graph, sums = self._evaluations[key]
+        graph.replay()
+        return sums
+
+    def _measure_all(self, weights: Tensor, split: str, decode: Decode) -> dict[str, Tensor]:
+        model, chunk = self._population.template, self._evaluated_at_once
+        sums: dict[str, Tensor] = {}
+        model.eval()
+        set_decode(model, decode)
+        try:
+            for table, count in zip(self._data.tables(split), self._data.sizes(split), strict=True):
+                for first in range(0, count, chunk):
+                    rows = {name: tensor[first : first + chunk] for name, tensor in table.items()}
+                    for name, value in self._measure(weights, rows).items():
+                        sums[name] = sums.get(name, 0) + value.double().sum(-1)
+        finally:  # as models are by default; a replica taken out later is a copy of this one
+            model.train()
+            set_decode(model, "argmax")
+        return sums
+
+    def _measure(self, weights: Tensor, rows: Batch) -> dict[str, Tensor]:
+        batch = self._task.inputs(self._settings, self._data.shared, rows, training=False)
+        with unchecked():
+            measured: dict[str, Tensor] = self._population.map(
+                self._task.metrics, weights, batch, in_dims=(None,)
+            )
+        return measured
+
+
+@contextmanager
+def matmul_precision(precision: Precision) -> Iterator[None]:
+    """How exact matrix products of float32 are inside; also those of a backward pass there."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(precision)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def batches_per_epoch(data: Data, batch: int) -> list[int]:
+    """How many whole batches each table of the training split gives; what is left over waits."""
+    batches = [size // batch for size in data.sizes("train")]
+    if not any(batches):
+        count = data.size("train")
+        raise ValueError(f"batch={batch} is more than the {count} training examples; use less.")
+    return batches
+
+
+def set_decode(model: nn.Module, decode: Decode) -> None:
+    """How every node of a model chooses in eval mode."""
+    for _, node in nodes(model):
+        (node.categorical if isinstance(node, Discrete) else node).decode = decode
+
+
+def bytes_per_replica(task: Task, settings: Settings, data: Data) -> int:
+    """What one more replica costs in training: weights, their moments and saved activations."""
+    weights = Population(lambda: task.model(settings), [0], torch.device("cpu")).weights
+    return 2 * saved_bytes(task, settings, data) + 8 * weights.numel() * weights.element_size()
+
+
+def saved_bytes(task: Task, settings: Settings, data: Data) -> int:
+    """What a model keeps for the backward pass of a batch, of the largest examples."""
+    model = Population(lambda: task.model(settings), [0], torch.device("cpu")).replica(0)
+    saved = 0
+
+    def count(tensor: Tensor) -> Tensor:
+        nonlocal saved
+        saved += tensor.numel() * tensor.element_size()
+        return tensor
+
+    largest = max(
+        data.tables("train"), key=lambda table: sum(t[:1].numel() for t in table.values())
+    )
+    rows = {name: tensor[: settings.batch].cpu() for name, tensor in largest.items()}
+    shared: Batch = {name: tensor.cpu() for name, tensor in data.shared.items()}
+    identity: Callable[[Tensor], Tensor] = lambda tensor: tensor  # noqa: E731
+    with torch.random.fork_rng(), torch.autograd.graph.saved_tensors_hooks(count, identity):
+        batch = task.inputs(settings, shared, rows, training=True)
+        task.loss(model, batch)
+    return saved
+
+
+def _per_replica(values: Sequence[float], device: torch.device) -> Float[Tensor, " replicas"]:
+    return torch.tensor(values, dtype=torch.float32, device=device)

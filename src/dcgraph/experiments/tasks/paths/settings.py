@@ -1,0 +1,175 @@
+"""Settings of path queries: the paper's for each graph, ours, and small ones for small graphs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal, TypeVar
+
+from ...engine.settings import Settings, own, shared
+
+S = TypeVar("S", bound=Settings)
+
+HEADS = 4
+"""Of the attention of `coke`."""
+
+DROPOUTS = ("subject_dropout", "object_dropout", "relation_dropout")
+
+_ENTITIES = {"wn11": 38_696, "fb13": 75_043, "fb15k-237": 14_541}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PathSettings(Settings):
+    """Settings of the task of path queries."""
+
+    batch: int = shared(512, "examples per step")
+    moves: int = shared(3, "moves of the dials per epoch")
+    evaluations: int = shared(1, "evaluations per epoch")
+    lr: float = own(1e-3, "learning rate of Adam")
+    tau: float = own(4.0, "temperature of the nodes")
+    graph: str = shared(
+        "wn11", "wn11, fb13, fb15k-237, wn18rr, nations, umls, kinships; or a folder"
+    )
+    length: int = shared(5, "longest paths to train on")
+    triples: int = shared(1, "how often an epoch has every triple; longer paths are in it once")
+    model: Literal[
+        "discrete", "complex", "distmult", "bilinear", "transe", "rnn", "rop", "coke"
+    ] = shared("discrete", "ours; or a baseline")
+    protocol: Literal["range", "all"] = shared(
+        "range", "competitors of an answer: the range of the last relation, or all entities"
+    )
+    choose_by: Literal["MQ", "MRR", "H@10"] = shared("H@10", "what the best weights are chosen by")
+    choose_on: Literal["all", "trained", "next"] = shared(
+        "all", "validation paths for that: all; of the lengths trained on; longer by one"
+    )
+    backwards: Literal["none", "triples", "paths"] = shared(
+        "triples", "what is also trained from its end to its start, by inverse relations"
+    )
+    dim: int = shared(256, "complex numbers in a vector; other models have twice as many real ones")
+    init: float = shared(1.0, "vectors start between -init and init")
+    subject_dropout: float = shared(0.0, "dropout of the source's vector")
+    object_dropout: float = shared(0.0, "dropout of the vectors that answers are scored with")
+    relation_dropout: float = shared(0.0, "dropout of the relations' vectors")
+    l2_entities: float = shared(0.0, "L2 of the entities' vectors")
+    l2_relations: float = shared(0.0, "L2 of the relations' vectors")
+    noise: Literal["gumbel", "reversed"] = shared(
+        "gumbel", "noise of the hops: as in the paper, or with the sign of its released code"
+    )
+    nearest: int = shared(0, "entities that a hop of training chooses among, by score; 0: all")
+    estimator: Literal["gumbel_softmax", "straight_through_gumbel_softmax", "straight_through"] = (
+        shared("gumbel_softmax", "gradient estimator of the hops")
+    )
+    gate: Literal["call", "vector"] = shared("call", "what shares a draw of the gate")
+    precision: Literal["float32", "tf32", "bf16"] = shared(
+        "float32", "of products with all entities in training, on CUDA; bf16 everywhere"
+    )
+    beam: int = shared(
+        16, "entities followed at once in a second test, after the one by argmax; 1: no such test"
+    )
+    layers: int = shared(6, "layers of coke")
+    dropout: float = shared(0.1, "dropout inside coke")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("length", "triples", "dim", "beam", "layers"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)}, but at least 1 is needed.")
+        for name in (*DROPOUTS, "dropout"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)}, but a share lies in [0, 1).")
+        for name in ("l2_entities", "l2_relations"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name}={getattr(self, name)}, but a weight is at least 0.")
+        if self.nearest < 0:
+            raise ValueError(f"nearest={self.nearest}, but a number of entities is at least 0.")
+        if self.init <= 0:
+            raise ValueError(f"init={self.init}, but vectors that start at 0 stay there; use > 0.")
+        measured = {"range": ("MQ", "H@10"), "all": ("MRR", "H@10")}[self.protocol]
+        if self.choose_by not in measured:
+            raise ValueError(
+                f"choose_by={self.choose_by!r} is not measured by protocol {self.protocol!r}; "
+                f"use {' or '.join(measured)}."
+            )
+        if self.model == "coke" and 2 * self.dim % HEADS:
+            raise ValueError(f"dim={self.dim}, but coke has {HEADS} heads; use an even number.")
+
+
+def compressed(settings: S, epochs: int) -> S:
+    """The same schedules in fewer epochs, or more: dials and evaluations keep their shares of them.
+
+    >>> short = compressed(PAPER, 20)
+    >>> short.gamma, short.alpha_step, short.evaluate_every
+    (0.08, 0.05, 1)
+    """
+    times = settings.epochs / epochs
+    return replace(
+        settings,
+        epochs=epochs,
+        gamma=float(f"{settings.gamma * times:.4g}"),
+        alpha_step=float(f"{settings.alpha_step * times:.4g}"),
+        evaluate_every=max(1, round(settings.evaluate_every / times)),
+    )
+
+
+def quick(paper: PathSettings, epochs: int) -> PathSettings:
+    """The paper's model in fewer epochs, changed in what our experiments found to train better.
+
+    Vectors start small, and the learning rate is higher for half of the steps and then falls to 0.
+    A hop chooses at the temperature of the loss, so that training makes the probabilities of its
+    choice those of the answers, with noise whose largest value stays at tau. It goes on from the
+    one entity chosen, as in tests, and not from a mixture.
+    """
+    if paper.graph not in _ENTITIES:
+        raise ValueError(
+            f"the number of entities of {paper.graph!r} is not known here, only of "
+            f"{', '.join(_ENTITIES)}; set beta_share, one over its logarithm, yourself."
+        )
+    return replace(
+        compressed(paper, epochs),
+        init=0.1,
+        lr=3e-3,
+        decay=0.5,
+        precision="bf16",
+        tau=1.0,
+        beta_share=round(1 / math.log(_ENTITIES[paper.graph]), 4),
+        estimator="straight_through_gumbel_softmax",
+    )
+
+
+def soft(settings: PathSettings) -> PathSettings:
+    """The same, but a hop goes on from a mixture of entities in training, as the paper's does."""
+    return replace(settings, estimator=PAPER.estimator)
+
+
+PAPER = PathSettings(
+    epochs=200, evaluate_every=10, gamma=0.008, alpha_step=0.005,
+    subject_dropout=0.7, object_dropout=0.1, relation_dropout=0.5,
+)  # fmt: skip
+PAPER_FB13 = replace(
+    PAPER, graph="fb13", subject_dropout=0.1, object_dropout=0.6, relation_dropout=0.2
+)  # fmt: skip
+PAPER_FB15K_237 = replace(
+    PAPER_FB13, graph="fb15k-237", epochs=100, protocol="all", choose_by="MRR", backwards="paths"
+)  # the paper does not say which dropout it used here
+BEST = replace(quick(PAPER, 24), triples=4)
+FB13 = replace(  # most test paths are known step by step, and to be remembered
+    quick(PAPER_FB13, 10),
+    triples=10, subject_dropout=0.1, object_dropout=0.1, relation_dropout=0.1,
+)  # fmt: skip
+FB15K_237 = replace(quick(PAPER_FB15K_237, 40), object_dropout=0.3, relation_dropout=0.1)
+SMALL = PathSettings(
+    graph="umls", length=3, protocol="all", choose_by="MRR", choose_on="trained",
+    epochs=40, batch=128, moves=3, evaluations=1, evaluate_every=4, lr=3e-3, decay=0.5, tau=4.0,
+    gamma=0.04, alpha_step=0.025, gate="vector", dim=32, relation_dropout=0.1, object_dropout=0.1,
+    subject_dropout=0.1,
+)  # fmt: skip
+
+PRESETS: Mapping[str, PathSettings] = {
+    "small": SMALL,
+    "best": BEST,
+    "fb13": FB13,
+    "fb15k-237": FB15K_237,
+    "paper": PAPER,
+}
+"""The first is what `dcgraph train paths` does, because the others need a GPU."""

@@ -1,0 +1,1 @@
+"""Looking inside a chain: probe, trace, watch and debug."""

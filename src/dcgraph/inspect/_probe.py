@@ -1,0 +1,273 @@
+"""Probe: where in a chain of nodes the gradient dies, and which categories the nodes use."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .._observe import Event, observing
+from ..nodes import nodes
+
+SATURATED = 0.99
+"""A relaxed row whose largest entry is above this passes hardly any gradient to its logits."""
+
+LISTED = 256
+"""Nodes with more categories than this get no reading of each: nobody looks at such a list."""
+
+
+class NoNodeCalledError(ValueError):
+    """There was no chain to look at."""
+
+
+@dataclass(frozen=True)
+class Categories:
+    """What the probe read of each category of a node: means over the rows of one call."""
+
+    use: tuple[float, ...]  # share of rows where it is the argmax of softmax(theta)
+    weight: tuple[float, ...]  # z_j, its entry in the relaxed rows
+    gradient: tuple[float, ...] | None  # |dL / dtheta_j|; None where no gradient arrives
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What the probe read at one call of a node, or at one watched tensor.
+
+    Gradients are mean absolute values over all entries, None where no gradient arrives. What a
+    watched tensor does not have is None.
+    """
+
+    name: str
+    call: int
+    gradient: float | None  # at the input u (for a Categorical, and a watched tensor, at itself)
+    logit_gradient: float | None = None  # also None where logits are never a matrix, see probe
+    entropy: float | None = None  # of softmax(theta), in nats, mean over rows
+    largest: float | None = None  # largest probability of softmax(theta), mean over rows
+    categories: int | None = None
+    used: int | None = None  # categories that are the argmax of softmax(theta) in some row
+    dead: int | None = None  # the others
+    saturated: float | None = None  # share of relaxed rows with an entry above SATURATED
+    gap: float | None = None  # distance of relaxed and hard rows, see probe
+    by_category: Categories | None = None  # for nodes with at most LISTED categories
+
+
+@dataclass(frozen=True)
+class Report:
+    """All readings in call order, with the loss in training mode and in hard mode."""
+
+    loss: float
+    hard_loss: float
+    readings: tuple[Reading, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers, ready for JSON."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        rows = [_COLUMNS, *map(self._cells, self.readings)]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = [
+            "  ".join(
+                cell.ljust(width) if column == 0 else cell.rjust(width)
+                for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+            ).rstrip()
+            for row in rows
+        ]
+        return "\n".join([*lines, f"loss {self.loss:.4g} relaxed, {self.hard_loss:.4g} hard"])
+
+    def _cells(self, reading: Reading) -> tuple[str, ...]:
+        last = next((r.gradient for r in reversed(self.readings) if r.categories), None)
+        ratio = reading.gradient / last if reading.gradient is not None and last else None
+        of = f"/{reading.categories}" if reading.categories else ""
+        return (
+            reading.name,
+            str(reading.call),
+            _number(reading.gradient, ".2e"),
+            _number(ratio, ".2g"),
+            _number(reading.logit_gradient, ".2e"),
+            _number(reading.entropy, ".2f"),
+            _number(reading.largest, ".2f"),
+            _number(reading.used, "d") + of,
+            _number(reading.dead, "d"),
+            _number(reading.saturated, ".0%"),
+            _number(reading.gap, ".2f"),
+        )
+
+
+_COLUMNS: tuple[str, ...] = (
+    *("node", "call", "|grad u|", "vs last", "|grad theta|", "entropy", "largest p"),
+    *("used", "dead", "saturated", "soft-hard gap"),
+)
+
+
+def _number(value: float | int | None, form: str) -> str:
+    return "-" if value is None else format(value, form)
+
+
+def probe(model: nn.Module, closure: Callable[[], Tensor]) -> Report:
+    """Look inside the chain: run ``closure`` in training mode and in hard mode, and report.
+
+    One row per call of a node, in call order (a node called k times gives k rows), and one for
+    each tensor passed through :func:`dcgraph.watch`. The ``soft-hard gap`` is the mean distance
+    between the relaxed row z of the training run and the one-hot row of the hard run, half the sum
+    of |differences|: 0 when the discrete model does what the relaxed one does, 1 when it always
+    chooses otherwise. Rows that choose nothing do not count.
+
+    A gradient is the whole one of that tensor: what else uses it, such as the residual or a second
+    node, counts too. Raw data as input have none.
+
+    A node with a large codebook (see :class:`dcgraph.Discrete`) never has a matrix of logits, and
+    none is made for the probe: it has no gradient of theta.
+
+    Parameters, their gradients, buffers, train/eval modes and torch's random state are as before
+    afterwards.
+
+    Args:
+        model: a model with discrete nodes.
+        closure: computes the loss, a scalar, from the model: ``lambda: loss(model(x), y)``.
+
+    >>> import torch, dcgraph as dc
+    >>> node = dc.Discrete(4, 3)
+    >>> report = dc.probe(node, lambda: node(torch.ones(2, 4)).square().sum())
+    >>> [(row.name, row.call, row.categories) for row in report.readings]
+    [('Discrete', 0, 3)]
+    """
+    names = {id(node): name for name, node in nodes(model)}
+    if not names:
+        raise ValueError(f"{type(model).__name__} has no discrete nodes to probe.")
+    with _restored(model), torch.inference_mode(False), torch.enable_grad():
+        hard_loss, hard = _run(model, closure, names, training=False)
+        loss, soft = _run(model, closure, names, training=True)
+        gradients = _gradients(loss, list(soft.values()))
+    readings = tuple(
+        _reading(name, call, event, hard.get((name, call)), gradients)
+        for (name, call), event in soft.items()
+    )
+    return Report(loss.item(), hard_loss.item(), readings)
+
+
+@contextmanager
+def _restored(model: nn.Module) -> Iterator[None]:
+    """Put modes, gradients and buffers (a BatchNorm's statistics, say) back afterwards."""
+    modes = [(module, module.training) for module in model.modules()]
+    gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
+    for parameter, _ in gradients:
+        parameter.grad = None
+    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+        for parameter, gradient in gradients:
+            parameter.grad = gradient
+        with torch.no_grad():
+            for buffer, value in buffers:
+                buffer.copy_(value)
+
+
+def _forked(model: nn.Module) -> AbstractContextManager[None]:
+    """Random states of the CPU and of the model's GPUs as they are now again afterwards."""
+    tensors = (*model.parameters(), *model.buffers())
+    return torch.random.fork_rng(sorted({t.device.index for t in tensors if t.is_cuda}))
+
+
+def _run(
+    model: nn.Module, closure: Callable[[], Tensor], names: dict[int, str], *, training: bool
+) -> tuple[Tensor, dict[tuple[str, int], Event]]:
+    """The loss, and what each node and watched tensor told, by name and number of the call."""
+    events: dict[tuple[str, int], Event] = {}
+    calls: Counter[str] = Counter()
+
+    def record(event: Event) -> None:
+        name = event.source if isinstance(event.source, str) else names.get(id(event.source))
+        if name is not None:
+            events[name, calls[name]] = event
+            calls[name] += 1
+
+    model.train(training)
+    with _forked(model), observing(record):
+        loss = closure()
+    if not isinstance(loss, Tensor) or loss.numel() != 1:
+        raise ValueError(
+            f"the closure returned {_describe(loss)}; it must return the loss, a scalar tensor."
+        )
+    if any(parameter.grad is not None for parameter in model.parameters()):
+        raise ValueError("the closure called backward(); let it return the loss, and no more.")
+    if not any(event.categories for event in events.values()):
+        raise NoNodeCalledError(
+            "the closure called no node of the model; call the model inside it, "
+            "and probe a compiled model before torch.compile."
+        )
+    return loss.squeeze(), events
+
+
+def _describe(value: object) -> str:
+    return f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else repr(value)
+
+
+def _gradients(loss: Tensor, events: list[Event]) -> dict[int, Tensor]:
+    """Absolute gradient of each tensor of the events, by id; .grad fields stay untouched."""
+    tensors = {
+        id(t): t
+        for event in events
+        for t in (event.input, event.logits)
+        if t is not None and t.requires_grad
+    }
+    if not loss.requires_grad or not tensors:
+        return {}
+    found = torch.autograd.grad(loss, list(tensors.values()), allow_unused=True)
+    return {
+        key: gradient.float().abs()
+        for key, gradient in zip(tensors, found, strict=True)
+        if gradient is not None
+    }
+
+
+def _reading(
+    name: str, call: int, event: Event, hard: Event | None, gradients: dict[int, Tensor]
+) -> Reading:
+    at_input, at_logits = gradients.get(id(event.input)), gradients.get(id(event.logits))
+    categories = event.categories
+    if categories is None:
+        return Reading(name, call, _mean(at_input))
+    choices, weights = event.most_probable(), event.largest_weight()
+    used = choices.unique().numel()
+    gap = None
+    if hard is not None and hard.index is not None and hard.index.shape == weights.shape:
+        chosen = hard.index >= 0  # not the root of a tree, which chooses nothing
+        if chosen.any():  # half of sum |z - one_hot| is 1 - z[index]
+            gap = 1 - event.weight(hard.index)[chosen].mean().item()
+    listed = event.relaxed is not None and categories <= LISTED
+    return Reading(
+        name,
+        call,
+        _mean(at_input),
+        _mean(at_logits),
+        event.entropy().mean().item(),
+        event.probability(choices).mean().item(),
+        categories,
+        used,
+        categories - used,
+        (weights > SATURATED).float().mean().item(),
+        gap,
+        _by_category(choices.flatten(), event.z(), at_logits) if listed else None,
+    )
+
+
+def _by_category(choices: Tensor, z: Tensor, gradient: Tensor | None) -> Categories:
+    use = torch.bincount(choices, minlength=z.shape[-1]) / max(1, len(choices))
+    return Categories(
+        tuple(use.tolist()),
+        tuple(z.flatten(0, -2).mean(0).tolist()),
+        None if gradient is None else tuple(gradient.flatten(0, -2).mean(0).tolist()),
+    )
+
+
+def _mean(gradient: Tensor | None) -> float | None:
+    return None if gradient is None else gradient.mean().item()

@@ -1,0 +1,147 @@
+"""The node that chooses a tree."""
+
+from __future__ import annotations
+
+from typing import Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from .._checks import check_choice, check_dial
+from .._observe import Event, is_observed, tell
+from ..functional import one_hot
+from ..nodes import Categorical, Decode
+from ..noise import Law, Noise, check_noise, standard_noise
+from . import (
+    _arborescence as arborescence,
+)
+from . import (
+    _one_parent as one_parent,
+)
+from . import (
+    _spanning_tree as spanning_tree,
+)
+from ._graphs import graph
+
+
+@runtime_checkable  # for the run-time checks of the tests
+class Structure(Protocol):
+    """A distribution over trees; see :mod:`arborescence` for the arguments."""
+
+    def log_partition(
+        self, scores: Tensor, mask: Tensor | None = None, used: Tensor | None = None
+    ) -> Tensor: ...
+
+    def marginals(
+        self, scores: Tensor, mask: Tensor | None = None, used: Tensor | None = None
+    ) -> Tensor: ...
+
+    def argmax(
+        self, scores: Tensor, mask: Tensor | None = None, used: Tensor | None = None
+    ) -> Tensor: ...
+
+    def sample(
+        self,
+        scores: Tensor,
+        mask: Tensor | None = None,
+        used: Tensor | None = None,
+        *,
+        noise: Noise | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Tensor: ...
+
+
+STRUCTURES: dict[str, Structure] = {
+    "one_parent": one_parent,
+    "arborescence": arborescence,
+    "spanning_tree": spanning_tree,
+}
+
+
+class TreeEdges(Categorical):
+    r"""A choice of a tree: scores [..., child, parent] in, (relaxed or hard) edges out.
+
+    In training mode the marginals of all edges under the perturbed scores,
+    :math:`\mu((\theta + \beta G)/\tau)`, the stochastic softmax trick of Paulus et al. (2020). In
+    eval mode the edges of one tree, 0 or 1: the tree of the largest score, or with
+    ``decode="sample"`` an exact draw of p(T; theta), whatever beta was used in training.
+
+    A row of directed edges belongs to a child and has one parent, none for the root, node 0, and
+    for nodes that are not used. Edges of a spanning tree are symmetric, relaxed and hard.
+
+    Args:
+        structure: a name in ``dcgraph.structures.STRUCTURES``.
+        decode, noise: see :class:`dcgraph.Categorical`.
+
+    >>> import torch
+    >>> theta = torch.tensor([[0.0, 0.0, 0.0], [1.0, 0.0, 9.0], [2.0, 9.0, 0.0]])
+    >>> TreeEdges("arborescence").eval()(theta)
+    tensor([[0., 0., 0.],
+            [0., 0., 1.],
+            [1., 0., 0.]])
+    """
+
+    def __init__(self, structure: str, *, decode: Decode = "argmax", noise: Law = "gumbel") -> None:
+        super().__init__(decode=decode, noise=noise)
+        check_choice("structure", structure, STRUCTURES)
+        self.structure = structure
+
+    def forward(
+        self,
+        logits: Float[Tensor, "*batch n n"],
+        *,
+        mask: Bool[Tensor, "..."] | None = None,
+        used: Bool[Tensor, "..."] | None = None,
+        noise: Noise | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Float[Tensor, "*batch n n"]:
+        """Edges.
+
+        Args:
+            logits: the scores theta.
+            mask: True where an edge may be chosen, broadcast against the scores.
+            used: True for the nodes of the tree, [..., n]; the others are padding.
+            noise: Gumbel noise of scale 1 to replay, of the shape of the scores.
+            generator: where to draw from; None is torch's global generator.
+        """
+        relaxed, index = self.decide(logits, mask=mask, used=used, noise=noise, generator=generator)
+        if is_observed():
+            given = graph(logits, mask, used)
+            # A row without choice shows all of its scores: an empty one would be an error.
+            shown = given.allowed | ~given.has_parent.unsqueeze(-1)
+            tell(Event(self, logits, logits, relaxed, index, shown))
+        if relaxed is not None:
+            return relaxed
+        assert index is not None
+        edges = one_hot(index, logits.shape[-1], logits.dtype)
+        return edges + edges.mT if self.structure == "spanning_tree" else edges
+
+    def decide(
+        self,
+        logits: Float[Tensor, "*batch n n"],
+        *,
+        mask: Bool[Tensor, "..."] | None = None,
+        used: Bool[Tensor, "..."] | None = None,
+        noise: Noise | None = None,
+        generator: torch.Generator | None = None,
+    ) -> tuple[Float[Tensor, "*batch n n"] | None, Int[Tensor, "*batch n"] | None]:
+        """Marginals in training mode, or the parents (-1: none) in eval mode; the other is None."""
+        structure = STRUCTURES[self.structure]
+        noise = self.noise if noise is None else noise
+        if self.training:
+            check_dial("tau", self.tau)
+            check_dial("beta", self.beta)
+            check_noise(noise, logits)
+            theta = logits.to(torch.promote_types(logits.dtype, torch.float32))
+            gumbel = standard_noise(noise, theta, generator)
+            perturbed = torch.addcmul(theta, gumbel, self.beta.to(theta.dtype)) / self.tau
+            return structure.marginals(perturbed, mask, used).to(logits.dtype), None
+        check_choice("decode", self.decode, ("argmax", "sample"))
+        if self.decode == "argmax":
+            return None, structure.argmax(logits, mask, used)
+        return None, structure.sample(logits, mask, used, noise=noise, generator=generator)
+
+    def extra_repr(self) -> str:
+        noise = "" if self.noise == "gumbel" else f", noise={self.noise!r}"
+        return f"{self.structure!r}, decode={self.decode!r}{noise}"
