@@ -41,7 +41,7 @@ def main(
     measure: Callable[[str], Record],
     table: Callable[[], str],
 ) -> None:
-    """The command line of a benchmark; ``measure`` is told the device."""
+    """The command line of a benchmark; ``measure`` is given the device."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--table", action="store_true", help="print the records as Markdown")
     devices = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]

@@ -129,7 +129,7 @@ def population(data: Data, device: torch.device, size: int) -> Contender:
 
 
 def of_length(data: Data, length: int) -> Data:
-    """The longest expressions alone, repeated until they fill some batches."""
+    """The longest expressions only, repeated until they fill some batches."""
     table = data.tables("train")[-1]
     rows = (table["length"] == length).nonzero().flatten()
     batches = 4

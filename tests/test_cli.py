@@ -26,7 +26,7 @@ from dcgraph.experiments import cli, figures
 from dcgraph.experiments.cli.parsing import parse_options, with_metavars
 from dcgraph.experiments.engine.checkpoint import load
 from dcgraph.experiments.tasks import TABLES, TASKS
-from dcgraph.experiments.tasks.addition.task import BEST
+from dcgraph.experiments.tasks.addition.settings import BEST
 
 TASK_COMMANDS = ["train", "evaluate", "predict", "data"]
 

@@ -27,7 +27,8 @@ from dcgraph.experiments.engine.tables import jobs
 from dcgraph.experiments.report import Replica, charts, write_report
 from dcgraph.experiments.report.png import data_uri
 from dcgraph.experiments.tasks import get_table
-from dcgraph.experiments.tasks.addition.task import DEMO, Addition, AdditionSettings
+from dcgraph.experiments.tasks.addition.settings import DEMO, AdditionSettings
+from dcgraph.experiments.tasks.addition.task import Addition
 from dcgraph.experiments.tasks.paths.task import Paths
 from pages import Page, browse, in_browser, measured_in_browser
 from parity import QUICK, Parity

@@ -38,7 +38,8 @@ def demo(
     from ..engine.runs import Job, perform
     from ..report import Replica, write_report
     from ..tasks.addition.commands import predict
-    from ..tasks.addition.task import DEMO, Addition
+    from ..tasks.addition.settings import DEMO
+    from ..tasks.addition.task import Addition
     from .progress import watch_population
 
     if seeds < 1:

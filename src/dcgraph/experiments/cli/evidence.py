@@ -220,7 +220,7 @@ def figure(
       simplex         what annealing tau and growing beta do
       addition-table  what the shipped model has learned of addition
       component       a discrete node in training and at test (Figure 3)
-      mixing          how mix goes over a large codebook, block by block
+      codebook        how mix goes over a large codebook, block by block
       lead            how far ahead a category must be for noise to leave it in front
       lengths         path queries longer than those in training
       example         two sums, as the shipped model computes them (Figure 1)
@@ -239,8 +239,8 @@ def figure(
 
     if name not in figures.FIGURES:
         raise CommandError(f"unknown figure {name!r}; {closest(name, figures.FIGURES)}", 2)
-    recipe = figures.FIGURES[name]
-    _say(recipe.plan)
+    figure = figures.FIGURES[name]
+    _say(figure.plan)
     start = time.perf_counter()
     try:
         picture, numbers = figures.make(name, out, seed, results)
@@ -251,7 +251,7 @@ def figure(
             f"cannot write into {str(out)!r}: {reason}; choose another folder with --out."
         ) from error
     _say(f"Wrote {picture} and {numbers} in {time.perf_counter() - start:.1f} seconds.")
-    _say(f"Look: {recipe.look}")
+    _say(f"Look: {figure.look}")
 
 
 def _say(line: str) -> None:

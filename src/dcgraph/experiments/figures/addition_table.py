@@ -1,6 +1,6 @@
 """What the shipped model has learned of addition: a symbol for every digit, and a table of sums.
 
-The model was trained on images and sums alone. No digit was ever named, so the symbols it chose
+The model was trained on images and sums only. No digit was ever named, so the symbols it chose
 have no order; which digit a symbol stands for is read from the labels of the training images
 afterwards. The table is what the network computes from the symbols, with no image involved.
 """
@@ -17,10 +17,10 @@ from torch import Tensor
 
 from ..engine.task import Data
 from ..tasks.addition.commands import load
-from ..tasks.addition.model import Adder
-from ..tasks.addition.task import (
-    Addition,
-    AdditionSettings,
+from ..tasks.addition.data.examples import examples
+from ..tasks.addition.model.adder import Adder
+from ..tasks.addition.settings import AdditionSettings
+from ..tasks.addition.symbols import (
     addition_table,
     labels_of,
     meaning_of,
@@ -46,7 +46,7 @@ def compute(seed: int = 0) -> dict[str, Any]:
         raise ValueError(f"summands={settings.summands}, but a table needs a model that adds 2.")
     if not isinstance(model, Adder):
         raise ValueError(f"model={settings.model!r} has no symbols; a table needs 'discrete'.")
-    return describe(model, settings, Addition().data(settings, None), seed)
+    return describe(model, settings, examples(settings), seed)
 
 
 def describe(model: Adder, settings: AdditionSettings, data: Data, seed: int) -> dict[str, Any]:

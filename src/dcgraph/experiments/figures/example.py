@@ -20,8 +20,10 @@ from torch import Tensor
 from ...inspect._trace import trace
 from ..engine.task import Data
 from ..tasks.addition.commands import load
-from ..tasks.addition.model import Adder
-from ..tasks.addition.task import Addition, AdditionSettings, meaning_of, pixels, symbol_use
+from ..tasks.addition.data.examples import examples, pixels
+from ..tasks.addition.model.adder import Adder
+from ..tasks.addition.settings import AdditionSettings
+from ..tasks.addition.symbols import meaning_of, symbol_use
 from .diagram import BAR, CHOSEN, G_COLOUR, H_COLOUR, INK, arrow, box, canvas, write
 from .style import WRONG, page
 
@@ -42,7 +44,7 @@ _NAMED = 0.05  # from this probability on a bar has its name
 def compute(seed: int = 0) -> dict[str, Any]:
     """What the model of the package does with two pairs of test images.
 
-    The pairs are chosen by ``seed`` alone: one from all, one from those that the model gets wrong.
+    The pairs are chosen by ``seed`` only: one from all, one from those that the model gets wrong.
     Needs MNIST, found as for training.
     """
     model, settings = load(None)
@@ -50,7 +52,7 @@ def compute(seed: int = 0) -> dict[str, Any]:
         raise ValueError(f"summands={settings.summands}, but the figure shows a model that adds 2.")
     if not isinstance(model, Adder):
         raise ValueError(f"model={settings.model!r} has no symbols; the figure needs 'discrete'.")
-    return describe(model, settings, Addition().data(settings, None), seed)
+    return describe(model, settings, examples(settings), seed)
 
 
 @torch.no_grad()

@@ -16,9 +16,12 @@ from ...engine.datasets import DataError
 from ...engine.models import ModelError, load_model
 from ...engine.step import set_decode
 from ...engine.task import Data
-from . import lists
-from .model import Adder
-from .task import Addition, AdditionSettings, meaning_of, pixels, symbol_use
+from .data import lists
+from .data.examples import pixels
+from .model.adder import Adder
+from .settings import AdditionSettings
+from .symbols import meaning_of, symbol_use
+from .task import Addition
 
 SHIPPED = "best.safetensors"
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...engine.records import Record
 from ...engine.tables import Column, Row, Table
-from .task import BEST, CHAIN, PAPER, AdditionSettings
+from .settings import BEST, CHAIN, PAPER, AdditionSettings
 
 
 def _both_protocols(settings: AdditionSettings) -> tuple[AdditionSettings, ...]:

@@ -12,8 +12,10 @@ from ....inspect._trace import trace
 from ...engine.panels import Examples, Exhibit, Grid, Shown
 from ...engine.task import Data
 from .baselines import Marginalised
-from .model import Adder
-from .task import AdditionSettings, meaning_of, pixels, symbol_of_digit, symbol_use
+from .data.examples import pixels
+from .model.adder import Adder
+from .settings import AdditionSettings
+from .symbols import meaning_of, symbol_of_digit, symbol_use
 
 _FIRST = 4  # examples from the beginning of the test set
 _WRONG = 4  # and errors among the first _LOOKED_AT
@@ -134,7 +136,7 @@ def _partial_sum(symbol: int, meaning: Tensor, truth: int) -> Shown:
 
 
 def _tables(model: Adder, settings: AdditionSettings, names: _Names) -> Iterable[Grid]:
-    """What the model computes from the symbols alone, for all digits; no image is involved."""
+    """What the model computes from the symbols only, for all digits; no image is involved."""
     assert names.symbol_of is not None
     digits, symbol_of = range(settings.digits), names.symbol_of
     pairs = torch.cartesian_prod(torch.arange(settings.digits), torch.arange(settings.digits))
