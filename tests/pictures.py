@@ -52,3 +52,15 @@ def wrong_share(path: Path) -> float:
     pixels = torch.tensor(image.imread(path)[..., :3])
     colour = torch.tensor(colors.to_rgb(style.WRONG))
     return ((pixels - colour).abs().amax(-1) < 0.01).double().mean().item()
+
+
+def check_from_records(name: str, results: Path, folder: Path) -> dict[str, Any]:
+    """A figure of records is drawn from the JSON only; returns what is in it."""
+    picture, data = figures.make(name, folder, results=results)
+    first = picture.read_bytes()
+    width, height = png_size(picture)
+    assert width == 1440 and 700 < height < 1400 and len(first) > 10_000
+    numbers: dict[str, Any] = json.loads(data.read_text())
+    figures.FIGURES[name].draw(numbers, picture)
+    assert picture.read_bytes() == first
+    return numbers

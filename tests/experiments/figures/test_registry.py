@@ -15,7 +15,7 @@ from dcgraph.experiments.figures import component
 def test_every_figure_has_a_test_and_what_the_command_needs(name: str) -> None:
     figure = figures.FIGURES[name]
     tests = Path(__file__).parent / f"test_{figure.module}.py"
-    check = "from_records" if figure.from_records else "check_figure"
+    check = "check_from_records" if figure.from_records else "check_figure"
     assert f'{check}("{name}"' in tests.read_text()
     assert len(figure.summary) <= 64 and not figure.summary.endswith(".")
     module = figure._imported()

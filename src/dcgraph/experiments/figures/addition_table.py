@@ -28,6 +28,7 @@ from ..tasks.addition.symbols import (
     symbol_of_digit,
     symbol_use,
 )
+from ..tasks.addition.task import Addition
 from .style import WRONG, heat, page
 
 _UNKNOWN = -1  # the meaning of a symbol that no training image got
@@ -41,7 +42,7 @@ def compute(seed: int = 0) -> dict[str, Any]:
 
     Needs MNIST, found as for training.
     """
-    model, settings = load(None)
+    model, settings = load(Addition(), None)
     if settings.summands != 2:
         raise ValueError(f"summands={settings.summands}, but a table needs a model that adds 2.")
     if not isinstance(model, Adder):
@@ -81,7 +82,9 @@ def _examples(
     symbols: Tensor, labels: Tensor, meaning: Tensor, data: Data, digits: int, seed: int
 ) -> list[dict[str, Any]]:
     generator = torch.Generator().manual_seed(seed)
-    images = data.shared["images"][data.table("test")["images"].unique()]  # as symbols and labels
+    images = data.constants["images"][
+        data.table("test")["images"].unique()
+    ]  # as symbols and labels
     examples = []
     for digit in range(digits):
         commonest = symbols[labels == digit].mode().values

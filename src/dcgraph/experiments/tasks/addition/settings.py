@@ -5,25 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ...engine.settings import Settings, own, shared
+from ...engine.settings import Settings, per_replica, setting
 
 
 @dataclass(frozen=True, kw_only=True)
 class AdditionSettings(Settings):
     """Settings of the addition task."""
 
-    tau: float = own(8.0, "temperature of the nodes")
-    summands: int = shared(2, "images to add, 2 or 3")
-    model: Literal["discrete", "cnn", "deepproblog"] = shared(
+    tau: float = per_replica(8.0, "temperature of the nodes")
+    summands: int = setting(2, "images to add, 2 or 3")
+    model: Literal["discrete", "cnn", "deepproblog"] = setting(
         "discrete", "ours; or a CNN on both images; or the digit network with the rule given"
     )
-    images: Literal["mnist", "digits"] = shared("mnist", "MNIST, or the embedded 8x8 digits")
-    digits: int = shared(10, "digits in use: 0 to this number less 1 (embedded images only)")
-    protocol: Literal["clean", "paper"] = shared(
+    images: Literal["mnist", "digits"] = setting("mnist", "MNIST, or the embedded 8x8 digits")
+    digits: int = setting(10, "digits in use: 0 to this number less 1 (embedded images only)")
+    protocol: Literal["clean", "paper"] = setting(
         "clean", "choose weights on held-out pairs; or on the test set, as the paper"
     )
-    gate: Literal["batch", "example"] = shared("batch", "what shares a draw of the DropRes gate")
-    augment: float = shared(0.0, "strength of random turns, shifts and stretches of the images")
+    gate: Literal["batch", "example"] = setting("batch", "what shares a draw of the DropRes gate")
+    augment: float = setting(0.0, "strength of random turns, shifts and stretches of the images")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -53,6 +53,6 @@ BEST = AdditionSettings(
     gamma=0.003, alpha_step=0.0015, gate="example",
 )  # fmt: skip
 DEMO = AdditionSettings(
-    images="digits", digits=5, summands=3, epochs=1, batch=32, moves=100, evaluations=10,
+    images="digits", digits=5, summands=3, epochs=1, batch=32, schedule_steps=100, evaluations=10,
     lr=3e-3, decay=0.5, gamma=0.02, alpha_step=0.06, gate="example",
 )  # fmt: skip

@@ -24,13 +24,13 @@ def read_images(
     model: Adder | Marginalised, data: Data, split: str, settings: AdditionSettings
 ) -> Int[Tensor, " images"]:
     """The symbols of all images of a split."""
-    chosen = data.shared["images"][_images_of(data, split)]
+    chosen = data.constants["images"][_images_of(data, split)]
     return torch.cat([model.read(pixels(part, settings.images)) for part in chosen.split(2000)])
 
 
 def labels_of(data: Data, split: str) -> Int[Tensor, " images"]:
     """The digits of all images of a split, in the same order."""
-    return data.shared["labels"][_images_of(data, split)]
+    return data.constants["labels"][_images_of(data, split)]
 
 
 def _images_of(data: Data, split: str) -> Tensor:

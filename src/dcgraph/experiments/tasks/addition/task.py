@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar, cast
+from typing import ClassVar
 
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ...engine.panels import Exhibit
+from ...engine.metrics import Metric, Metrics
+from ...engine.panels import Panel
 from ...engine.settings import Settings
 from ...engine.task import Batch, Data, Task
+from . import panels
 from .baselines import Concatenated, Marginalised
-from .data.examples import examples, to_batch
+from .commands import Commands
+from .data.examples import examples
 from .model.adder import Adder, Flat, LeNet
 from .settings import BEST, CHAIN, DEMO, PAPER, AdditionSettings
 from .symbols import (
@@ -27,7 +30,7 @@ from .symbols import (
 )
 
 
-class Addition(Task):
+class Addition(Task[AdditionSettings]):
     name: ClassVar[str] = "addition"
     settings: ClassVar[type[Settings]] = AdditionSettings
     presets: ClassVar[Mapping[str, Settings]] = {
@@ -37,11 +40,11 @@ class Addition(Task):
         "demo": DEMO,
     }
 
-    def data(self, settings: Settings, data_dir: Path | None = None) -> Data:
-        return examples(cast(AdditionSettings, settings), data_dir)
+    def data(self, settings: AdditionSettings, data_dir: Path | None = None) -> Data:
+        return examples(settings, data_dir)
 
-    def model(self, settings: Settings) -> nn.Module:
-        s = cast(AdditionSettings, settings)
+    def model(self, settings: AdditionSettings) -> nn.Module:
+        s = settings
         if s.model == "cnn":
             return Concatenated(s.summands, s.numbers)
         if s.images == "digits":
@@ -55,9 +58,6 @@ class Addition(Task):
             return Marginalised(LeNet(256, 120, s.digits))
         return Adder(LeNet(256, 120, 84, 84), 84, s.numbers, s.summands, gate=s.gate)
 
-    def inputs(self, settings: Settings, shared: Batch, rows: Batch, training: bool) -> Batch:
-        return to_batch(cast(AdditionSettings, settings), shared, rows, training)
-
     def loss(self, model: nn.Module, batch: Batch) -> Float[Tensor, " examples"]:
         return F.cross_entropy(model(batch["images"]), batch["total"], reduction="none")
 
@@ -65,30 +65,28 @@ class Addition(Task):
         right = model(batch["images"]).argmax(-1) == batch["total"]
         return {"accuracy": right.float()}
 
-    def readout(self, model: nn.Module, settings: Settings, data: Data) -> dict[str, float]:
+    def final_metrics(
+        self,
+        model: nn.Module,
+        settings: AdditionSettings,
+        data: Data,
+        calibration: Mapping[str, float],
+    ) -> Metrics:
         if isinstance(model, Concatenated):
             return {}
-        assert isinstance(model, Adder | Marginalised) and isinstance(settings, AdditionSettings)
+        assert isinstance(model, Adder | Marginalised)
         use = symbol_use(model, data, "train", settings)
         symbols = read_images(model, data, "test", settings)
         read = meaning_of(use)[symbols] == labels_of(data, "test")
-        numbers = {"digit accuracy": float(read.float().mean())}
+        metrics: Metrics = {Metric("digit accuracy"): float(read.float().mean())}
         if isinstance(model, Adder):
             cells = addition_table(model, symbol_of_digit(use), settings)
             right = cells[:, -1] == cells[:, :-1].sum(-1)
-            numbers["table accuracy"] = float(right.float().mean())
-        return numbers
+            metrics[Metric("addition table accuracy")] = float(right.float().mean())
+        return metrics
 
-    def exhibits(self, model: nn.Module, settings: Settings, data: Data) -> Sequence[Exhibit]:
-        from . import panels
-
-        return panels.of_model(model, cast(AdditionSettings, settings), data)
+    def panels(self, model: nn.Module, settings: AdditionSettings, data: Data) -> Sequence[Panel]:
+        return panels.of_model(model, settings, data)
 
     def commands(self) -> Mapping[str, Callable[..., str]]:
-        from . import commands
-
-        return {
-            "evaluate": commands.evaluate,
-            "predict": commands.predict,
-            "data": commands.data,
-        }
+        return Commands(self).by_name()

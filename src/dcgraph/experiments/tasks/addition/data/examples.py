@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from torch import Tensor
 
 from ....engine.task import Batch, Data, fingerprint_of
@@ -23,13 +24,24 @@ _EMBEDDED = {
 
 
 def examples(settings: AdditionSettings, data_dir: Path | None = None) -> Data:
-    """The splits of sums; images and labels, to which they point, are shared."""
+    """The splits of sums, and the images and labels to which they point."""
     if settings.images == "digits":
-        return _embedded(settings)
-    return _mnist(settings, data_dir)
+        source, indices = _embedded(settings)
+    else:
+        source, indices = _mnist(settings, data_dir)
+    labels = torch.cat([source.train_labels, source.test_labels])
+    splits = {
+        split: {"images": rows, "total": labels[rows].sum(-1)} for split, rows in indices.items()
+    }
+    fingerprint = fingerprint_of(source.fingerprint, *(indices[split] for split in sorted(indices)))
+    constants = {"images": torch.cat([source.train, source.test]), "labels": labels}
+    return Data(splits, fingerprint, constants, partial(to_batch, settings))
 
 
-def _mnist(settings: AdditionSettings, data_dir: Path | None) -> Data:
+_Indices = dict[str, Int64[Tensor, "rows summands"]]  # by split
+
+
+def _mnist(settings: AdditionSettings, data_dir: Path | None) -> tuple[images.Images, _Indices]:
     source = images.mnist(data_dir)
     if settings.summands == 2:
         train, test = lists.published_pairs(data_dir)
@@ -40,10 +52,10 @@ def _mnist(settings: AdditionSettings, data_dir: Path | None) -> Data:
     if settings.protocol == "clean":
         kept, held_out = lists.holdout(len(train), _VALIDATION[settings.summands], _SEED)
         indices |= {"train": train[kept], "validation": train[held_out]}
-    return _table(source, indices)
+    return source, indices
 
 
-def _embedded(settings: AdditionSettings) -> Data:
+def _embedded(settings: AdditionSettings) -> tuple[images.Images, _Indices]:
     """Random sums of the small images, from separate images in each split.
 
     The images are split at random, so a writer's digits may be in all three.
@@ -58,17 +70,7 @@ def _embedded(settings: AdditionSettings) -> Data:
     for split, pool in pools.items():
         used = pool[labels[pool] < settings.digits]
         indices[split] = lists.random_tuples(used, _EMBEDDED[split], settings.summands, _SEED)
-    return _table(source, indices)
-
-
-def _table(source: images.Images, indices: dict[str, Tensor]) -> Data:
-    labels = torch.cat([source.train_labels, source.test_labels])
-    splits = {
-        split: {"images": rows, "total": labels[rows].sum(-1)} for split, rows in indices.items()
-    }
-    fingerprint = fingerprint_of(source.fingerprint, *(indices[split] for split in sorted(indices)))
-    pictures = torch.cat([source.train, source.test])
-    return Data(splits, fingerprint, {"images": pictures, "labels": labels})
+    return source, indices
 
 
 def to_batch(settings: AdditionSettings, constants: Batch, rows: Batch, training: bool) -> Batch:

@@ -15,7 +15,8 @@ import torch
 from jaxtyping import Int64, UInt8
 from torch import Tensor
 
-from ....engine.datasets import DataError, File, locate
+from ....engine.datasets import File, locate
+from ....engine.errors import DataError
 
 
 def _mnist_file(name: str, sha256: str) -> File:
