@@ -261,7 +261,7 @@ def test_expected_jacobian_of_dropres() -> None:
 def test_nodes_lists_each_node_once() -> None:
     shared = dc.Discrete(4, 3)
     model = nn.ModuleDict({"a": shared, "b": shared, "edges": dc.Categorical()})
-    assert [name for name, _ in dc.nodes(model)] == ["a", "edges"]
+    assert [name for name, _ in dc.named_nodes(model)] == ["a", "edges"]
 
 
 def test_dials_are_not_in_the_state_dict() -> None:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import dcgraph as dc
 from dcgraph.experiments.engine.step import Stepper, bytes_per_replica
-from dcgraph.population._population import Population
+from dcgraph.population import Population
 from parity import QUICK, Parity, ParitySettings
 
 TASK = Parity()
@@ -116,12 +116,12 @@ def test_a_diverging_replica_stops_and_changes_no_other_by_a_bit(poison: float) 
     sick.weights[1, 0] = poison
     frozen = sick.weights[1].clone()
     sick_stepper.run(5)
-    assert sick_stepper.course.alive.tolist() == [True, False, True]
-    assert sick_stepper.course.stopped_at.tolist() == [-1, 3, -1]
+    assert sick_stepper.trainer_state.alive.tolist() == [True, False, True]
+    assert sick_stepper.trainer_state.stopped_at.tolist() == [-1, 3, -1]
     for r in (0, 2):
         assert torch.equal(sick.weights[r], healthy.weights[r])
     torch.testing.assert_close(sick.weights[1], frozen, rtol=0, atol=0, equal_nan=True)
-    assert stepper.course.alive.all()
+    assert stepper.trainer_state.alive.all()
 
 
 def test_averaged_weights_follow_the_weights_of_those_who_ask() -> None:
@@ -182,7 +182,7 @@ def test_an_epoch_ends() -> None:
 
 
 @pytest.mark.parametrize("largest", [0, 100])
-def test_large_parameters_are_stretches_of_their_own(
+def test_large_parameters_are_columns_of_their_own(
     largest: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Which changes nothing but how often Adam is called."""
@@ -190,11 +190,11 @@ def test_large_parameters_are_stretches_of_their_own(
     together, stepper = stepper_of(replicas)
     torch.manual_seed(0)
     stepper.run(8)
-    counts = [len(list(together.stretches(list(together.pieces(together.weights).values()))))]
+    counts = [len(list(together.columns(list(together.slices(together.weights).values()))))]
     monkeypatch.setattr("dcgraph.population._population._LARGE", largest)
     apart, stepper = stepper_of(replicas)
     torch.manual_seed(0)
     stepper.run(8)
-    counts += [len(list(apart.stretches(list(apart.pieces(apart.weights).values()))))]
+    counts += [len(list(apart.columns(list(apart.slices(apart.weights).values()))))]
     assert counts[0] == 1 < counts[1]
     assert torch.equal(together.weights, apart.weights)

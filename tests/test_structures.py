@@ -17,7 +17,7 @@ from torch.func import vmap
 
 import dcgraph as dc
 from dcgraph._checks import unchecked
-from dcgraph.population._population import Population
+from dcgraph.population import Population
 from dcgraph.structures import (
     STRUCTURES,
     TreeEdges,
@@ -541,7 +541,7 @@ def test_trace_and_probe_see_the_node(name: str) -> None:
     torch.manual_seed(0)
     model = Parser(name)
     x = torch.randn(3, 1)
-    assert [found for found, _ in dc.nodes(model)] == ["edge"]
+    assert [found for found, _ in dc.named_nodes(model)] == ["edge"]
     report = dc.probe(model, lambda: model(x).square().sum())
     (row,) = report.readings
     assert row.name == "edge" and row.categories == 6

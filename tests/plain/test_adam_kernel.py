@@ -8,7 +8,7 @@ import torch
 from dcgraph.population import _adam as adam
 from dcgraph.population._adam import moments_like
 
-pytest.importorskip("dcgraph.kernels.adam", reason="the kernels need Triton")
+pytest.importorskip("dcgraph.kernels._population", reason="the kernels need Triton")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
@@ -18,7 +18,7 @@ def test_the_kernel_takes_the_steps_of_its_twin(count: int) -> None:
     start, lr = torch.randn(3, count, device=DEVICE), torch.tensor([1e-3, 0.0, 3e-2], device=DEVICE)
     found, expected = start.clone(), start.clone()
     of_found, of_expected = moments_like(start), moments_like(start)
-    first = count // 3  # two stretches
+    first = count // 3  # two parts of the columns
     for step in range(1, 6):
         gradient = torch.randn(3, count, device=DEVICE) * torch.logspace(-6, 2, count).to(DEVICE)
         gradient[1, 0] = torch.nan

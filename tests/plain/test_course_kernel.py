@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from dcgraph.population._state import _advance_by_torch, _totals_by_torch, started
+from dcgraph.population._state import _advance_by_torch, _totals_by_torch, initial_state
 
-kernel = pytest.importorskip("dcgraph.kernels.state", reason="the kernels need Triton")
+kernel = pytest.importorskip("dcgraph.kernels._population", reason="the kernels need Triton")
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def test_the_kernel_goes_the_way_of_its_twin() -> None:
-    found, expected = started(3, DEVICE), started(3, DEVICE)
+    found, expected = initial_state(3, DEVICE), initial_state(3, DEVICE)
     lr, flat = torch.tensor([1e-3, 2e-3, 0.5]).to(DEVICE), torch.tensor([0.0, 4.0, 10.0]).to(DEVICE)
     nan, inf = torch.nan, torch.inf
     losses = [[1.0, 2.0, 3.0], [1.0, nan, 3.0], [1.0, 2.0, 3.0], [4.0, 2.0, 3.0]]

@@ -11,7 +11,7 @@ from torch import Tensor
 import dcgraph as dc
 from statistics_of_fit import kolmogorov_p
 
-kernel = pytest.importorskip("dcgraph.kernels.relaxation", reason="the kernels need Triton")
+kernel = pytest.importorskip("dcgraph.kernels._relaxation", reason="the kernels need Triton")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from dcgraph.structures import _arborescence as arborescence
 from dcgraph.structures._graphs import graph
 
-trees = pytest.importorskip("dcgraph.kernels.trees", reason="the kernels need Triton")
+trees = pytest.importorskip("dcgraph.kernels._trees", reason="the kernels need Triton")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 

@@ -1,6 +1,6 @@
 """Training: one loop for every task, for one model and for a population of them."""
 
-from ...population._population import Population
+from ...population import Population
 from .loop import Interrupted, Watch, train
 from .outcome import Evaluation, Outcome
 from .settings import Settings, shared

@@ -16,9 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...inspect._probe import NoNodeCalledError, probe
-from ...nodes import Decode, nodes
-from ...population._population import Population
+from ...inspect import NoNodeCalledError, probe
+from ...nodes import Decode, named_nodes
+from ...population import Population
 from . import checkpoint
 from .order import one_seed, order_of_epoch, schedule_of_epoch
 from .outcome import Evaluation, Outcome
@@ -141,7 +141,7 @@ class _Run:
         every = steps_per_move(per_epoch, first.moves)
         self.dials = [replica.dials(every) for replica in replicas]
         self.split = "validation" if "validation" in data.splits else "test"
-        has_nodes = any(True for _ in nodes(self.population.template))
+        has_nodes = any(True for _ in named_nodes(self.population.template))
         self.decodes: tuple[Decode, ...] = task.decodes if has_nodes else ("argmax",)
         decode = task.chosen_by(first)
         self.monitor = task.monitored(first)
@@ -184,7 +184,7 @@ class _Run:
                     saved = time.monotonic()
                 if asked:
                     raise Interrupted
-                if not bool(self.stepper.course.alive.any()):
+                if not bool(self.stepper.trainer_state.alive.any()):
                     break
         self.so_far.seconds = time.monotonic() - began
         return self._outcome()
@@ -248,12 +248,12 @@ class _Run:
 
     def _evaluate(self) -> None:
         weights = self.stepper.tested_weights
-        alive = self.stepper.course.alive.tolist()
+        alive = self.stepper.trainer_state.alive.tolist()
         metrics = self._metrics(weights, self.split, alive)
         step = self.so_far.step
         examples = (step - self.loss_from) * self.stepper.batch
-        losses = (self.stepper.course.loss_sum / max(1, examples)).tolist()
-        self.stepper.course.loss_sum.zero_()
+        losses = (self.stepper.trainer_state.loss_sum / max(1, examples)).tolist()
+        self.stepper.trainer_state.loss_sum.zero_()
         self.loss_from = step
         monitored = metrics[self.chosen_by]
         self.best.update(weights, [float("nan") if m is None else m for m in monitored], step)
@@ -287,7 +287,7 @@ class _Run:
         return [_rounded(asdict(reading)) for reading in report.readings]
 
     def _report_stopped(self) -> None:
-        for index, step in enumerate(self.stepper.course.stopped_at.tolist()):
+        for index, step in enumerate(self.stepper.trainer_state.stopped_at.tolist()):
             if step >= 0 and index not in self.reported:
                 self.reported.add(index)
                 self.watch.stopped(self.replicas[index], step)
@@ -296,7 +296,9 @@ class _Run:
         self._report_stopped()
         everyone = [True] * len(self.replicas)
         test = self._metrics(self.best.weights, "test", everyone)
-        stopped = [step if step >= 0 else None for step in self.stepper.course.stopped_at.tolist()]
+        stopped = [
+            step if step >= 0 else None for step in self.stepper.trainer_state.stopped_at.tolist()
+        ]
         return Outcome(
             replicas=self.replicas,
             population=self.population,

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ...population._population import Population
+from ...population import Population
 from .settings import Settings
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar, get_type_hints
 
-from ..._checks import closest
+from ..._arguments import closest
 from ...dials import Dials
 from ...schedules import exponential, linear, temp_match
 
@@ -79,16 +79,24 @@ class Settings:
         _require(self, "lr", self.lr > 0, "a learning rate is > 0.")
         _require(self, "decay", 0 < self.decay <= 1, "a share of training lies in (0, 1].")
         _require(self, "average", 0 <= self.average < 1, "a decay lies in [0, 1).")
+        if self.anneal:
+            _require(self, "gamma", self.gamma > 0, "the rate of annealing is > 0.")
+        if self.dropres:
+            _require(self, "alpha_step", self.alpha_step > 0, "the growth per step is > 0.")
         self.dials()
 
     def dials(self, every: int = 1) -> Dials:
         """The dials these settings ask for: the paper's schedules, or what replaces them."""
+        end = min(1.0, self.tau)
+        anneals = self.anneal and end < self.tau
         return Dials(
-            tau=exponential(self.tau, self.gamma, min(1.0, self.tau)) if self.anneal else self.tau,
+            tau=exponential(self.tau, end, math.log(self.tau / end) / self.gamma)
+            if anneals
+            else self.tau,
             beta=temp_match(self.tau * self.beta_share, self.gamma)
             if self.tempmatch
             else self.beta,
-            alpha=linear(self.alpha_step) if self.dropres else 1.0,
+            alpha=linear(0.0, 1.0, 1 / self.alpha_step) if self.dropres else 1.0,
             every=every,
         )
 

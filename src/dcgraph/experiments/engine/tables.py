@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..._checks import closest
+from ..._arguments import closest
 from .records import Record
 from .runs import Job, finished_record, label
 from .settings import Settings

@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ...._checks import closest
-from ....inspect._trace import trace
+from ...._arguments import closest
+from ....inspect import trace
 from ...engine.datasets import DataError
 from .beams import follow
 from .graph import INVERSE, KnowledgeGraph

@@ -1,6 +1,6 @@
 r"""The marginals of directed trees, a graph for each program.
 
-In torch the elimination of ``structures.arborescence`` is some twenty kernels for each node, and
+In torch the elimination of ``structures._arborescence`` is some twenty kernels for each node, and
 thirty more backward. Here a graph stays in the registers of one program while some of its nodes are
 eliminated, or brought back; only the shares by way of each node are put down in between. Small
 graphs are the fastest, so that the last 32 and the last 16 nodes have programs of their own size.
@@ -10,7 +10,7 @@ Jacobian is symmetric, and its product with the incoming gradient from the left 
 right: how the marginals change if the scores move along it. So the backward pass is the forward
 one with a derivative beside every number.
 
-The twin is ``structures.arborescence.marginals_by_torch``.
+The reference implementation is ``structures._arborescence.marginals_by_torch``.
 """
 
 import itertools
@@ -21,7 +21,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .operators import differentiable, models_in_front
+from ._operators import differentiable, models_in_front
 
 _LEVELS = 32, 16, 1  # nodes that are left when the next, smaller programs take over
 _NEVER = tl.constexpr(-1e30)
@@ -155,7 +155,7 @@ def _run(weights: Tensor, moves: Tensor | None) -> Tensor:
     for nodes, left in downwards if graphs else ():
         given, now = now, room(left, left)
         launch(_eliminate, given, now, nodes, left)
-    now = [torch.zeros_like(tensor) for tensor in now]  # a root alone has no edges
+    now = [torch.zeros_like(tensor) for tensor in now]  # a single root has no edges
     for nodes, left in reversed(downwards) if graphs else ():
         given, now = now, room(nodes, nodes)
         launch(_bring_back, given, now, nodes, left)

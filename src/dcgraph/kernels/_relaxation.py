@@ -6,7 +6,7 @@ once and parked in the output, the maximum and the sum of exponentials are kept 
 second loop reads the row back (mostly from the L2 cache) and normalises it. Backward: the first
 part of z stays in registers between the two loops.
 
-The twin of the kernels is ``functional.gumbel_softmax`` with the noise of :func:`drawn_noise`.
+The reference implementation is ``functional.gumbel_softmax`` with the noise of :func:`drawn_noise`.
 """
 
 from typing import Any
@@ -16,8 +16,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .gumbel import LN_2, LOG2_E, log2_exponentials
-from .operators import differentiable
+from ._noise import LN_2, LOG2_E, log2_exponentials
+from ._operators import differentiable
 
 _FORWARD_TILE, _FORWARD_WARPS = 4096, 8
 _BACKWARD_TILE, _BACKWARD_WARPS = 8192, 16

@@ -1,4 +1,4 @@
-"""The kernels of mix against their torch twins, in Triton's interpreter where there is no GPU."""
+"""The kernels of codebooks against their references, in Triton's interpreter without a GPU."""
 
 from __future__ import annotations
 
@@ -16,36 +16,17 @@ from torch import Tensor
 import dcgraph as dc
 from captured import losses_of_captured_steps
 from dcgraph import kernels
-from dcgraph._philox import draw_gumbel_at, draw_kept
-from dcgraph.codebook import (
-    Way,
-)
-from dcgraph.codebook import (
-    _blockwise as blockwise,
-)
-from dcgraph.codebook import (
-    _operators as operators,
-)
-from dcgraph.codebook import (
-    _plain as plain,
-)
-from dcgraph.codebook import (
-    _products as products,
-)
-from dcgraph.codebook import (
-    _steps_by_torch as steps_by_torch,
-)
-from dcgraph.codebook import (
-    _ways as ways,
-)
-from dcgraph.codebook._blockwise import Block
+from dcgraph._philox import draw_gumbel_at
+from dcgraph.codebook import _blocks as blocks
+from dcgraph.codebook import _operators as operators
+from dcgraph.codebook import _problem as problems
+from dcgraph.codebook._blocks import Block
 from dcgraph.codebook._functions import make_problem
-from dcgraph.codebook._problem import Problem
+from dcgraph.codebook._problem import Implementation, Problem, scan_dense
 from large_logits import errors_by_row, large_logits
 
-steps = pytest.importorskip("dcgraph.kernels.mixing", reason="the kernels need Triton")
-dropout = pytest.importorskip("dcgraph.kernels.dropout", reason="the kernels need Triton")
-perturbing = pytest.importorskip("dcgraph.kernels.perturbing", reason="the kernels need Triton")
+steps = pytest.importorskip("dcgraph.kernels._codebook_blocks", reason="the kernels need Triton")
+kernel_noise = pytest.importorskip("dcgraph.kernels._noise", reason="the kernels need Triton")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 TARGET = torch.tensor([[0, 300, 250], [127, 128, 7]], device=DEVICE)
 on_gpu = pytest.mark.skipif(DEVICE == "cpu", reason="there is no GPU")
@@ -55,9 +36,9 @@ on_gpu = pytest.mark.skipif(DEVICE == "cpu", reason="there is no GPU")
 def fused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks that overlap, as for an odd number of categories, and the kernels between products."""
     parts = [Block(211, 301, 256), Block(0, 128, 0), Block(128, 256, 128)]
-    monkeypatch.setattr(blockwise, "blocks", lambda *_: parts)
-    monkeypatch.setattr(blockwise, "steps", lambda *_: steps)
-    monkeypatch.setitem(blockwise._KEPT, DEVICE, 0)
+    monkeypatch.setattr(blocks, "split", lambda *_: parts)
+    monkeypatch.setattr(blocks, "has_kernels", lambda *_: True)
+    monkeypatch.setitem(blocks._KEPT, DEVICE, 0)
 
 
 def problem(**options: Any) -> Problem:
@@ -65,10 +46,10 @@ def problem(**options: Any) -> Problem:
     groups, rows, n, dim = 2, 3, 301, 5
     query = torch.randn(groups, rows, dim, device=DEVICE, requires_grad=True)
     codebook = torch.randn(groups, n, dim, device=DEVICE, requires_grad=True)
-    given = {"tau": 1.5, "beta": 0.5, "mask": None, "dropout": 0.0, "noise": None, **options}
+    given = {"tau": 1.5, "beta": 0.5, "mask": None, "noise": None, **options}
     tau = (torch.rand(rows, groups, 1, device=DEVICE) + given["tau"]).transpose(0, 1)
     p, _ = make_problem(
-        *(query, codebook, tau, given["beta"], given["mask"], given["dropout"], given["noise"]),
+        *(query, codebook, tau, given["beta"], given["mask"], given["noise"]),
         torch.Generator(DEVICE).manual_seed(1),
     )
     return p
@@ -78,10 +59,17 @@ def relative_error(found: Tensor, expected: Tensor) -> float:
     return float((found - expected).detach().norm() / expected.detach().norm())
 
 
-def agree(p: Problem, way: Way, *, mixes: bool, chooses: bool, tolerance: float = 1e-5) -> None:
+def agree(
+    p: Problem,
+    implementation: Implementation,
+    *,
+    mixes: bool,
+    chooses: bool,
+    tolerance: float = 1e-5,
+) -> None:
     """Values and gradients as by the definition."""
-    found = operators.scan(p, way, mixes=mixes, chooses=chooses)
-    expected = plain.scan(p, mixes=mixes, chooses=chooses)
+    found = operators.scan(p, implementation, mixes=mixes, chooses=chooses)
+    expected = scan_dense(p, mixes=mixes, chooses=chooses)
     torch.testing.assert_close(found[3], expected[3], rtol=1e-4, atol=1e-4)
     if chooses:
         assert torch.equal(found[2], expected[2])
@@ -129,9 +117,9 @@ def test_rows_that_rise_or_fall_by_orders_of_magnitude(
 ) -> None:
     """Weights are brought to a new base, within a block and from block to block."""
     monkeypatch.setattr(steps, "_TILE", 128)
-    monkeypatch.setitem(blockwise._KEPT, DEVICE, kept)
+    monkeypatch.setitem(blocks._KEPT, DEVICE, kept)
     parts = [Block(0, 256, 0), Block(256, 301, 256)]
-    monkeypatch.setattr(blockwise, "blocks", lambda *_: parts)
+    monkeypatch.setattr(blocks, "split", lambda *_: parts)
     slope = rise * torch.arange(301.0, device=DEVICE).expand(2, 3, -1)
     p = problem(noise=slope, beta=1.0)
     agree(p, "blockwise", mixes=True, chooses=True, tolerance=3e-5)  # a is large, and float32
@@ -140,7 +128,7 @@ def test_rows_that_rise_or_fall_by_orders_of_magnitude(
 @pytest.mark.usefixtures("fused")
 @pytest.mark.parametrize("name", ["drawn noise", "a mask", "an index"])
 def test_fused_steps_with_weights_kept(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(blockwise._KEPT, DEVICE, 10_000)
+    monkeypatch.setitem(blocks._KEPT, DEVICE, 10_000)
     agree(case(name), "blockwise", mixes=True, chooses=name == "a mask")
 
 
@@ -159,10 +147,10 @@ def test_gradients_in_bfloat16_where_one_category_has_all_the_weight(
     name: str, scale: float, kept: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Then delta is a small difference of large numbers, which rounding must not drown."""
-    monkeypatch.setitem(blockwise._KEPT, DEVICE, kept)
-    monkeypatch.setattr(blockwise, "product_dtype", lambda p: p.query.dtype)
+    monkeypatch.setitem(blocks._KEPT, DEVICE, kept)
+    monkeypatch.setattr(blocks, "product_dtype", lambda p: p.query.dtype)
     if DEVICE == "cpu":
-        monkeypatch.setattr(products, "multiply", multiply_roughly)
+        monkeypatch.setattr(blocks, "multiply", multiply_roughly)
     p = problem(beta=0.1, tau=0.0)
     p = p.with_index(TARGET) if name == "an index" else p
     rough = [(scale * t).detach().bfloat16().requires_grad_() for t in (p.query, p.codebook)]
@@ -172,7 +160,7 @@ def test_gradients_in_bfloat16_where_one_category_has_all_the_weight(
     gradients = []
     for (query, codebook), own in ((rough, {}), (exact, dials)):
         q = replace(p, query=query, codebook=codebook, **own)
-        scan = plain.scan if own else partial(operators.scan, way="blockwise")
+        scan = scan_dense if own else partial(operators.scan, implementation="blockwise")
         value = scan(q, mixes=True, chooses=False)[0]
         gradients.append(torch.autograd.grad((value * weights).sum(), (query, codebook)))
     for of_rough, of_exact in zip(*gradients, strict=True):
@@ -187,11 +175,11 @@ def test_bfloat16_where_categories_with_almost_the_same_row_compete(
     chooses: bool, gap: float, kept: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parts = [Block(0, 512, 0), Block(512, 1003, 512)]
-    monkeypatch.setattr(blockwise, "blocks", lambda *_: parts)
-    monkeypatch.setitem(blockwise._KEPT, DEVICE, kept)
-    monkeypatch.setattr(blockwise, "product_dtype", lambda p: p.query.dtype)
+    monkeypatch.setattr(blocks, "split", lambda *_: parts)
+    monkeypatch.setitem(blocks._KEPT, DEVICE, kept)
+    monkeypatch.setattr(blocks, "product_dtype", lambda p: p.query.dtype)
     if DEVICE == "cpu":
-        monkeypatch.setattr(products, "multiply", multiply_roughly)
+        monkeypatch.setattr(blocks, "multiply", multiply_roughly)
     assert compete(gap, torch.bfloat16, "blockwise", chooses) < 0.02
 
 
@@ -203,14 +191,15 @@ def test_streams_where_categories_with_almost_the_same_row_compete(
     assert compete(gap, torch.float32, "streaming", chooses) < 0.01
 
 
-def compete(gap: float, dtype: torch.dtype, way: Way, chooses: bool) -> float:
+def compete(gap: float, dtype: torch.dtype, implementation: Implementation, chooses: bool) -> float:
     """The largest error of a gradient of a query, with logits around 500."""
     rough = [t.to(DEVICE, dtype) for t in large_logits(500.0, gap)]
     gradients = []
     for precision in (dtype, torch.float64):
         query, codebook = (t.to(precision).requires_grad_() for t in rough)
-        p, _ = make_problem(query, codebook, 1.0, 0.0, None, 0.0, None, None)
-        scan = partial(operators.scan, way=way) if precision == dtype else plain.scan
+        p, _ = make_problem(query, codebook, 1.0, 0.0, None, None, None)
+        own = partial(operators.scan, implementation=implementation)
+        scan = own if precision == dtype else scan_dense
         value = scan(p, mixes=True, chooses=chooses)[0]
         gradients.append(torch.autograd.grad((value * rough[1][0]).sum(), query)[0])
     return max(errors_by_row(*gradients))
@@ -218,15 +207,12 @@ def compete(gap: float, dtype: torch.dtype, way: Way, chooses: bool) -> float:
 
 @pytest.mark.usefixtures("fused")
 @pytest.mark.parametrize("kept", [0, 10_000])
-def test_fused_steps_with_dropout_and_without_mixture(
-    kept: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fused_steps_without_mixture(kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where there is no mixture, products are kept."""
-    monkeypatch.setitem(blockwise._KEPT, DEVICE, kept)
-    agree(problem(dropout=0.4), "blockwise", mixes=True, chooses=False)
+    monkeypatch.setitem(blocks._KEPT, DEVICE, kept)
     agree(case("a target"), "blockwise", mixes=False, chooses=True)
-    p = problem(beta=0.0, dropout=0.4).with_target(TARGET)
-    assert blockwise.keeps(p, mixes=False, learns=True) == (kept > 0)
+    p = problem(beta=0.0).with_target(TARGET)
+    assert blocks.keeps(p, mixes=False, learns=True) == (kept > 0)
     agree(p, "blockwise", mixes=False, chooses=False)
 
 
@@ -238,7 +224,7 @@ def test_streaming(name: str, chooses: bool) -> None:
 
 def test_the_stream_rounds_to_tf32_where_torch_may() -> None:
     p = problem()
-    expected = plain.scan(p, mixes=True, chooses=False)[0]
+    expected = scan_dense(p, mixes=True, chooses=False)[0]
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high")
     try:
@@ -254,66 +240,45 @@ def test_streaming_without_mixture() -> None:
 
 @pytest.mark.usefixtures("fused")
 @pytest.mark.filterwarnings("ignore:All-NaN:RuntimeWarning")  # of the interpreter
-@pytest.mark.parametrize("way", ["blockwise", "streaming"])
-def test_empty_rows_are_zeros_and_nan_stays_visible(way: Way) -> None:
+@pytest.mark.parametrize("implementation", ["blockwise", "streaming"])
+def test_empty_rows_are_zeros_and_nan_stays_visible(implementation: Implementation) -> None:
     mask = torch.ones(2, 3, 301, dtype=torch.bool, device=DEVICE)
     mask[0, 1] = False
     p = problem(mask=mask)
-    value, lse, index, top = operators.scan(p, way, mixes=True, chooses=True)
+    value, lse, index, top = operators.scan(p, implementation, mixes=True, chooses=True)
     assert (value[0, 1] == 0).all() and index[0, 1] == -1
     assert lse[0, 1] == top[0, 1] == -torch.inf
     gradients = torch.autograd.grad(value.square().sum(), (p.query, p.codebook))
     assert all(g.isfinite().all() for g in gradients) and (gradients[0][0, 1] == 0).all()
     with torch.no_grad():
         p.query[1, 2, 0] = torch.nan
-    value, lse, _, top = operators.scan(p, way, mixes=True, chooses=False)
+    value, lse, _, top = operators.scan(p, implementation, mixes=True, chooses=False)
     assert value[1, 2].isnan().all() and lse[1, 2].isnan() and top[1, 2].isnan()
     assert value[1, :2].isfinite().all()
 
 
-def test_noise_and_dropout_are_those_of_the_twin() -> None:
+def test_noise_is_that_of_the_reference() -> None:
     keys = torch.arange(5, 8, device=DEVICE)
     noise = torch.empty(3, 700, device=DEVICE)
-    perturbing.draw(keys, noise, 300)
+    kernel_noise.draw(keys, noise, 300)
     expected = draw_gumbel_at(keys.cpu(), 300, 700).to(DEVICE)
     torch.testing.assert_close(noise, expected, rtol=1e-3, atol=1e-3)
-    rows = torch.randint(100, (3, 60), device=DEVICE)
-    kept = dropout.draw_kept(keys, rows, 21, 0.3)
-    assert torch.equal(kept.cpu(), draw_kept(keys.cpu(), rows.cpu(), 21, 0.3))
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("to", [torch.float32, torch.bfloat16])
-def test_dropped_rows_are_those_of_the_twin(dtype: torch.dtype, to: torch.dtype) -> None:
-    p = problem(dropout=0.3)
-    values = torch.randn(2, 90, 5, device=DEVICE).to(dtype)[:, 10:70]
-    found, expected, copy = (values.new_zeros(2, 80, 5, dtype=to) for _ in range(3))
-    sources = [(values, values), (found[:, :60], expected[:, :60])]  # at last in place
-    for own, of_twin in sources:
-        before = own.to(to, copy=True)
-        steps.drop(p.keys[:, 0], p.dropout, own, 40, found[:, :60], copy[:, :60])
-        torch.testing.assert_close(copy[:, :60], before, rtol=2e-2, atol=0)
-        assert not copy[:, 60:].any()
-        steps_by_torch.drop(p.keys[:, 0], p.dropout, of_twin, 40, expected[:, :60])
-        assert torch.equal(found == 0, expected == 0) and (found[:, :60] == 0).any()
-        torch.testing.assert_close(found, expected, rtol=0 if to == torch.float32 else 2e-2, atol=0)
 
 
 def test_a_gpu_without_triton_says_so_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernels, "available", lambda: False)
-    ways._warn.cache_clear()
+    problems._warn_without_triton.cache_clear()
     problem: Any = SimpleNamespace(
         query=SimpleNamespace(device=torch.device("cuda"), dtype=torch.float32),
         codebook=torch.empty(10**7, 8, device="meta"),
         shape=(1, 512, 10**7, 8),
-        dropout=0.0,
     )
     with pytest.warns(RuntimeWarning, match="install the package triton"):
-        assert ways.best_way(problem) == "blockwise"
+        assert problems.fastest(problem) == "blockwise"
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert ways.best_way(problem) == "blockwise"
-    ways._warn.cache_clear()
+        assert problems.fastest(problem) == "blockwise"
+    problems._warn_without_triton.cache_clear()
 
 
 @on_gpu
@@ -327,7 +292,7 @@ def test_a_gpu_without_triton_says_so_once(monkeypatch: pytest.MonkeyPatch) -> N
         (torch.bfloat16, "highest", 1e-2),
     ],
 )
-def test_all_ways_on_a_gpu(
+def test_all_implementations_on_a_gpu(
     dim: int, n: int, dtype: torch.dtype, precision: str, tolerance: float
 ) -> None:
     """Against the definition in float64, with the same noise, of bf16 inputs as they are."""
@@ -338,25 +303,25 @@ def test_all_ways_on_a_gpu(
     keys = torch.randint(2**62, (1, 96), device="cuda")
     weights = torch.randn(96, dim, device="cuda").to(dtype)
 
-    def run(way: Way, to: torch.dtype) -> list[Tensor]:
+    def run(implementation: Implementation, to: torch.dtype) -> list[Tensor]:
         q, c = (t.detach().to(to).requires_grad_() for t in (query, codebook))
-        p, _ = make_problem(q, c, 2.0, 1.5, None, 0.0, None, None)
+        p, _ = make_problem(q, c, 2.0, 1.5, None, None, None)
         values = {**vars(p), "keys": keys}
-        if way == "plain":
+        if implementation == "dense":
             values["noise"] = draw_gumbel_at(keys, 0, n).to(to)
         p = Problem(**values)
-        scan = plain.scan if way == "plain" else operators.scan
-        arguments = () if way == "plain" else (way,)
+        scan = scan_dense if implementation == "dense" else operators.scan
+        arguments = () if implementation == "dense" else (implementation,)
         v = scan(p, *arguments, mixes=True, chooses=False)[0].view(96, dim)
         return [v, *torch.autograd.grad((v * weights.to(to)).sum(), (q, c))]
 
-    expected = run("plain", torch.float64)
+    expected = run("dense", torch.float64)
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision(precision)
     try:
-        for way in ("blockwise", "streaming") if dim <= 128 else ("blockwise",):
-            for found, wanted in zip(run(way, dtype), expected, strict=True):
-                assert relative_error(found.double(), wanted) < tolerance, way
+        for implementation in ("blockwise", "streaming") if dim <= 128 else ("blockwise",):
+            for found, wanted in zip(run(implementation, dtype), expected, strict=True):
+                assert relative_error(found.double(), wanted) < tolerance, implementation
     finally:
         torch.set_float32_matmul_precision(before)
 

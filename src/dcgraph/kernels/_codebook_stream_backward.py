@@ -1,4 +1,4 @@
-"""The backward pass of ``streaming``: one kernel for the gradient of each of its inputs."""
+"""The backward pass of ``_codebook_stream``: one kernel for the gradient of each of its inputs."""
 
 from typing import Any
 
@@ -7,10 +7,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .gumbel import LN_2, LOG2_E
-from .mixing_backward import offsets
-from .perturbing import GROUP, QUARTER
-from .streaming_tiles import (
+from ._codebook_blocks_backward import offsets
+from ._codebook_stream import (
     add_product,
     load_rows,
     noise_of,
@@ -20,6 +18,7 @@ from .streaming_tiles import (
     rounded,
     tensors_of,
 )
+from ._noise import GROUP, LN_2, LOG2_E, QUARTER
 
 
 @triton.jit
@@ -259,9 +258,9 @@ def backward(
     of_mixture: Tensor | None,
     of_lse: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    """Gradients of query and codebook; those of tau and beta are left to ``mixing.blockwise``.
+    """Gradients of query and codebook; those of tau and beta are left to ``codebook._blockwise``.
 
-    Where there is a mixture alone, deltas should add up to 0; what they do add up to, times the
+    Where there is only a mixture, deltas should add up to 0; what they do add up to, times the
     mixture, is taken off the gradient of the query.
     """
     groups, rows, n, dim = p.shape

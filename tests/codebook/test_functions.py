@@ -1,4 +1,4 @@
-"""Mixing over a codebook: all ways against the definition, the law of the noise, memory, replicas.
+"""Choices over a codebook: all implementations against the definition, noise, replicas.
 
 The kernels have a file of their own in tests/plain.
 """
@@ -15,48 +15,25 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.func import grad, jacrev, vmap
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import dcgraph as dc
 from dcgraph._checks import unchecked
-from dcgraph._philox import GROUP, draw_gumbel_at, draw_gumbel_of, draw_kept
-from dcgraph.codebook import (
-    Way,
-)
-from dcgraph.codebook import (
-    _blockwise as blockwise,
-)
-from dcgraph.codebook import (
-    _operators as operators,
-)
-from dcgraph.codebook import (
-    _products as products,
-)
-from dcgraph.codebook import (
-    _ways as ways,
-)
-from dcgraph.codebook._functions import make_problem
+from dcgraph.codebook import _blocks as blocks
+from dcgraph.codebook import _blockwise as blockwise
+from dcgraph.codebook import _operators as operators
+from dcgraph.codebook._functions import make_problem, using
+from dcgraph.codebook._problem import Implementation, fastest
 from large_logits import LARGE, errors_by_row, large_logits
-from statistics_of_fit import chi_square_p, kolmogorov_p
+from statistics_of_fit import chi_square_p
 
-WAYS: list[Way] = ["plain", "blockwise"]
+IMPLEMENTATIONS: list[Implementation] = ["dense", "blockwise"]
 
 
 @pytest.fixture(params=[0, 1 << 25], ids=["made again", "kept"])
 def small_blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Several blocks, whose weights are made again in the backward pass or kept for it."""
-    monkeypatch.setitem(blockwise._ENTRIES, "cpu", 3000)
-    monkeypatch.setitem(blockwise._KEPT, "cpu", request.param)
-
-
-@pytest.mark.parametrize("width", [56, 60, 1000])
-@pytest.mark.parametrize("adds", [False, True])
-def test_a_sum_in_pieces_is_the_sum(width: int, adds: bool) -> None:
-    weights, codes = torch.rand(3, width).double(), torch.randn(width, 5).double()
-    before = torch.randn(3, 5).double()
-    out = before.clone()
-    products.sum_in_pieces(weights, codes, out, adds)
-    torch.testing.assert_close(out, weights @ codes + (before if adds else 0))
+    monkeypatch.setitem(blocks._ENTRIES, "cpu", 3000)
+    monkeypatch.setitem(blocks._KEPT, "cpu", request.param)
 
 
 several_blocks = pytest.mark.usefixtures("small_blocks")
@@ -75,12 +52,21 @@ def relative_error(found: Tensor, expected: Tensor) -> float:
     return float((found - expected).detach().norm() / expected.detach().norm())
 
 
+def by(
+    implementation: Implementation | None, call: Callable[..., Any], *given: Any, **options: Any
+) -> Any:
+    """What that implementation makes of a call."""
+    with using(implementation):
+        return call(*given, **options)
+
+
 def agree(
     call: Callable[..., Tensor], *arguments: Tensor, tolerance: float = 1e-12, **options: Any
 ) -> None:
     """Block by block as by the definition, from the same seed: values and gradients."""
     found, expected = (
-        _seeded(call, *arguments, way=way, **options) for way in ("blockwise", "plain")
+        by(implementation, _seeded, call, *arguments, **options)
+        for implementation in ("blockwise", "dense")
     )
     assert relative_error(found, expected) < tolerance
     weights = torch.randn_like(found)
@@ -96,7 +82,8 @@ def agree(
 
 
 def _seeded(call: Callable[..., Tensor], *arguments: Tensor, **options: Any) -> Tensor:
-    return call(*arguments, generator=torch.Generator().manual_seed(3), **options)
+    torch.manual_seed(3)
+    return call(*arguments, **options)
 
 
 @several_blocks
@@ -104,23 +91,22 @@ def test_mix_is_gumbel_softmax_of_products_times_codebook() -> None:
     query, codebook = inputs()
     noise = dc.gumbel([5, 1003], dtype=torch.float64)
     z = dc.gumbel_softmax(query @ codebook.T, 2.0, beta=0.5, noise=noise)
-    for way in (*WAYS, None):
-        v = dc.mix(query, codebook, 2.0, beta=0.5, noise=noise, way=way)
+    for implementation in (*IMPLEMENTATIONS, None):
+        v = by(implementation, dc.mix, query, codebook, 2.0, beta=0.5, noise=noise)
         torch.testing.assert_close(v, z @ codebook)
-        index, row = dc.choose(query, codebook, beta=0.5, noise=noise, way=way)
+        index, row = by(implementation, dc.codebook.choose, query, codebook, beta=0.5, noise=noise)
         assert torch.equal(index, z.argmax(-1)) and torch.equal(row, codebook[index])
 
 
 @several_blocks
 @pytest.mark.parametrize("hard", [False, True])
-@pytest.mark.parametrize("dropout", [0.0, 0.3])
 @pytest.mark.parametrize("learned", [False, True], ids=["fixed dials", "learned dials"])
-def test_blocks_agree_with_the_definition(learned: bool, hard: bool, dropout: float) -> None:
+def test_blocks_agree_with_the_definition(learned: bool, hard: bool) -> None:
     query, codebook = inputs(2)
     tau = (torch.rand(2, 5, 1, dtype=torch.float64) + 0.5).requires_grad_(learned)
     beta = torch.rand(2, 1, 1, dtype=torch.float64).requires_grad_(learned)
     mask = torch.rand(2, 5, 1003) > 0.3
-    agree(dc.mix, query, codebook, tau=tau, beta=beta, hard=hard, dropout=dropout, mask=mask)
+    agree(dc.mix, query, codebook, tau=tau, beta=beta, hard=hard, mask=mask)
 
 
 @several_blocks
@@ -128,9 +114,9 @@ def test_blocks_agree_with_the_definition(learned: bool, hard: bool, dropout: fl
 @pytest.mark.parametrize("hard", [False, True])
 def test_gradients_where_one_category_has_nearly_all_the_weight(hard: bool, gap: float) -> None:
     gradients = []
-    for dtype, way in zip((torch.float64, torch.float32), WAYS, strict=True):
+    for dtype, implementation in zip((torch.float64, torch.float32), IMPLEMENTATIONS, strict=True):
         query, codebook = (t.to(dtype).requires_grad_() for t in large_logits(500.0, gap))
-        v = dc.mix(query, codebook, beta=0.0, hard=hard, way=way)
+        v = by(implementation, dc.mix, query, codebook, beta=0.0, hard=hard)
         of_query, of_codebook = torch.autograd.grad((v * codebook[0]).sum(), (query, codebook))
         gradients.append((of_query, of_codebook[list(LARGE)]))
     for expected, found in zip(*gradients, strict=True):
@@ -142,7 +128,7 @@ def test_blocks_agree_in_float32() -> None:
     query, codebook = inputs(rows=8, n=20_001, dim=16, dtype=torch.float32)
     agree(dc.mix, query, codebook, tau=2.0, beta=1.0, tolerance=1e-5)
     target = torch.randint(20_001, (8,))
-    agree(dc.cross_entropy, query, codebook, target, tau=2.0, tolerance=1e-5)
+    agree(dc.codebook.cross_entropy, query, codebook, target, tau=2.0, tolerance=1e-5)
 
 
 @several_blocks
@@ -151,7 +137,7 @@ def test_half_precision_is_computed_in_float32(dtype: torch.dtype) -> None:
     query, codebook = (t.detach().to(dtype).requires_grad_() for t in inputs(rows=8, n=5001))
     agree(dc.mix, query, codebook, tau=2.0, beta=1.0, tolerance=1e-2)
     with torch.autocast("cpu", dtype):
-        v = dc.mix(query.detach().float(), codebook.detach().float(), way="blockwise")
+        v = by("blockwise", dc.mix, query.detach().float(), codebook.detach().float())
     assert v.dtype == dtype
 
 
@@ -160,18 +146,27 @@ def test_cross_entropy_is_that_of_torch() -> None:
     query, codebook = inputs()
     target = torch.randint(1003, (5,))
     expected = F.cross_entropy(query @ codebook.T / 2.0, target, reduction="none")
-    torch.testing.assert_close(dc.cross_entropy(query, codebook, target, 2.0), expected)
-    torch.testing.assert_close(dc.log_sum_exp(query, codebook), (query @ codebook.T).logsumexp(-1))
-    agree(dc.cross_entropy, query, codebook, target, tau=2.0, dropout=0.2)
-    agree(dc.log_sum_exp, query, codebook, dropout=0.5, mask=torch.rand(5, 1003) > 0.5)
+    torch.testing.assert_close(dc.codebook.cross_entropy(query, codebook, target, 2.0), expected)
+    torch.testing.assert_close(
+        dc.codebook.logsumexp(query, codebook), (query @ codebook.T).logsumexp(-1)
+    )
+    agree(dc.codebook.cross_entropy, query, codebook, target, tau=2.0)
+    agree(dc.codebook.logsumexp, query, codebook, mask=torch.rand(5, 1003) > 0.5)
 
 
 @several_blocks
 def test_a_masked_target_costs_infinity() -> None:
     query, codebook = inputs()
     mask = torch.arange(1003) != 7
-    for way in WAYS:
-        loss = dc.cross_entropy(query, codebook, torch.full((5,), 7), mask=mask, way=way)
+    for implementation in IMPLEMENTATIONS:
+        loss = by(
+            implementation,
+            dc.codebook.cross_entropy,
+            query,
+            codebook,
+            torch.full((5,), 7),
+            mask=mask,
+        )
         assert (loss == torch.inf).all()
 
 
@@ -180,46 +175,30 @@ def test_the_definition_has_the_gradients_it_should() -> None:
     tau = torch.tensor([[1.3], [0.7]], dtype=torch.float64, requires_grad=True)
     beta = torch.tensor(0.5, dtype=torch.float64, requires_grad=True)
     noise, target = dc.gumbel([2, 7], dtype=torch.float64), torch.tensor([3, 0])
-    for way in WAYS:
+    for implementation in IMPLEMENTATIONS:
         assert torch.autograd.gradcheck(
-            lambda q, c, t, b, way=way: dc.mix(q, c, t, beta=b, noise=noise, way=way),
+            lambda q, c, t, b, i=implementation: by(i, dc.mix, q, c, t, beta=b, noise=noise),
             (query, codebook, tau, beta),
         )
         assert torch.autograd.gradcheck(
-            lambda q, c, t, way=way: dc.cross_entropy(q, c, target, t, way=way),
+            lambda q, c, t, i=implementation: by(i, dc.codebook.cross_entropy, q, c, target, t),
             (query, codebook, tau),
         )
     assert torch.autograd.gradgradcheck(
-        lambda q, c: dc.mix(q, c, noise=noise, way="plain"), (query, codebook)
+        lambda q, c: by("dense", dc.mix, q, c, noise=noise), (query, codebook)
     )
 
 
 def test_there_is_no_second_derivative_without_the_matrix() -> None:
     query, codebook = inputs()
-    v = dc.mix(query, codebook, way="blockwise")
+    v = by("blockwise", dc.mix, query, codebook)
     (first,) = torch.autograd.grad(v.square().sum(), query, create_graph=True)
-    with pytest.raises(RuntimeError, match='pass way="plain"'):
+    with pytest.raises(RuntimeError, match="no second derivative"):
         first.sum().backward()
 
 
-def test_noise_is_gumbel_with_a_fine_tail() -> None:
-    keys = torch.arange(5, 21)
-    noise = draw_gumbel_at(keys, 0, 20_000)
-    assert noise.isfinite().all()
-    uniform = torch.exp(-torch.exp(-noise.double()))
-    assert kolmogorov_p(uniform.flatten()) > 1e-4
-    centred = uniform - 0.5
-    for apart in (1, 32, 64, 96, 128):  # 32 apart are words of one draw
-        correlation = (centred[:, :-apart] * centred[:, apart:]).mean() * 12
-        assert abs(correlation) < 5 / noise.numel() ** 0.5, apart
-    assert abs((centred[1:] * centred[:-1]).mean() * 12) < 5 / noise.numel() ** 0.5
-    assert len(noise.flatten().topk(2000).values.unique()) > 1990
-    column = torch.randint(20_000, (16,))
-    assert torch.equal(draw_gumbel_of(keys, column), noise.gather(1, column.unsqueeze(1))[:, 0])
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_choices_follow_softmax_of_theta_over_beta(way: Way) -> None:
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_choices_follow_softmax_of_theta_over_beta(implementation: Implementation) -> None:
     torch.manual_seed(0)
     theta = torch.full((300,), -9.0)
     theta[::50] = torch.tensor([1.0, -0.5, 0.3, 2.0, 0.0, 1.5])
@@ -231,19 +210,19 @@ def test_choices_follow_softmax_of_theta_over_beta(way: Way) -> None:
         every = index.bincount(minlength=300)
         return torch.cat([every[::50], every.sum().unsqueeze(0) - every[::50].sum()])
 
-    index, row = dc.choose(query, codebook, beta=2.0, way=way)
+    index, row = by(implementation, dc.codebook.choose, query, codebook, beta=2.0)
     assert chi_square_p(counts(index), some) > 1e-4
     assert torch.equal(row, codebook[index])
     identity = torch.eye(300)  # the mixture is z itself, and its argmax is distributed likewise
-    z = dc.mix(theta.expand(5000, -1), identity, 3.0, beta=2.0, way=way)
+    z = by(implementation, dc.mix, theta.expand(5000, -1), identity, 3.0, beta=2.0)
     assert chi_square_p(counts(z.argmax(-1)), some) > 1e-4
     torch.testing.assert_close(z.sum(-1), torch.ones(5000))
 
 
-def test_relaxed_rows_have_the_law_of_gumbel_softmax() -> None:
+def test_relaxed_rows_are_distributed_as_gumbel_softmax() -> None:
     torch.manual_seed(1)
     theta = torch.tensor([1.0, 0.0, -1.0]).expand(20_000, -1)
-    ours = dc.mix(theta, torch.eye(3), 2.0, beta=1.5, way="blockwise")
+    ours = by("blockwise", dc.mix, theta, torch.eye(3), 2.0, beta=1.5)
     theirs = dc.gumbel_softmax(theta, 2.0, beta=1.5)
     bins = torch.linspace(0, 1, 21)[1:-1]
     for category in range(3):
@@ -260,35 +239,37 @@ def test_relaxed_rows_have_the_law_of_gumbel_softmax() -> None:
 
 def test_no_ties_among_a_million_equal_categories() -> None:
     torch.manual_seed(0)
-    index, _ = dc.choose(torch.zeros(4, 1), torch.zeros(1_000_000, 1), way="blockwise")
+    index, _ = by("blockwise", dc.codebook.choose, torch.zeros(4, 1), torch.zeros(1_000_000, 1))
     assert len(index.unique()) == 4
     assert (index > 1000).all()
 
 
 @several_blocks
-@pytest.mark.parametrize("way", WAYS)
-def test_masked_categories_never_come_out_and_get_no_gradient(way: Way) -> None:
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_masked_categories_never_come_out_and_get_no_gradient(
+    implementation: Implementation,
+) -> None:
     torch.manual_seed(0)
     query, codebook = inputs(rows=40, n=600)
     mask = torch.arange(600) % 3 == 1
-    index, _ = dc.choose(query, codebook, beta=9.0, mask=mask, way=way)
+    index, _ = by(implementation, dc.codebook.choose, query, codebook, beta=9.0, mask=mask)
     assert mask[index].all()
-    v = dc.mix(query, codebook, beta=9.0, mask=mask, way=way)
+    v = by(implementation, dc.mix, query, codebook, beta=9.0, mask=mask)
     (gradient,) = torch.autograd.grad(v.square().sum(), codebook)
     assert (gradient[~mask] == 0).all() and (gradient[mask] != 0).any()
 
 
 @several_blocks
-@pytest.mark.parametrize("way", WAYS)
-def test_an_empty_row_is_an_error_or_zeros(way: Way) -> None:
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_an_empty_row_is_an_error_or_zeros(implementation: Implementation) -> None:
     query, codebook = inputs()
     mask = torch.ones(5, 1003, dtype=torch.bool)
     mask[2] = False
     with pytest.raises(ValueError, match="no category left"):
-        dc.mix(query, codebook, mask=mask, way=way)
+        by(implementation, dc.mix, query, codebook, mask=mask)
     with unchecked():
-        v = dc.mix(query, codebook, mask=mask, way=way)
-        index, row = dc.choose(query, codebook, mask=mask, way=way)
+        v = by(implementation, dc.mix, query, codebook, mask=mask)
+        index, row = by(implementation, dc.codebook.choose, query, codebook, mask=mask)
     assert (v[2] == 0).all() and (row[2] == 0).all() and index[2] == -1 and (index[:2] >= 0).all()
     gradients = torch.autograd.grad(v.square().sum(), (query, codebook))
     assert all(g.isfinite().all() for g in gradients) and (gradients[0][2] == 0).all()
@@ -298,50 +279,19 @@ def test_an_empty_row_is_an_error_or_zeros(way: Way) -> None:
 def test_nan_is_an_error() -> None:
     query, codebook = (t.detach() for t in inputs())
     query[1] = torch.nan
-    for way in WAYS:
+    for implementation in IMPLEMENTATIONS:
         with pytest.raises(ValueError, match="NaN"):
-            dc.mix(query, codebook, way=way)
-
-
-@pytest.mark.parametrize("small", [0, 1 << 25])
-def test_a_small_codebook_is_dropped_once(small: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And nothing else changes: neither the entries dropped nor the gradients."""
-    monkeypatch.setattr("dcgraph.codebook._dropping.SMALL", small)
-    torch.manual_seed(0)
-    query, codebook = torch.randn(300, 6), torch.randn(1003, 6)  # too many logits for "plain"
-    found = {}
-    for way in (None, "plain"):
-        q, c = query.clone().requires_grad_(), codebook.clone().requires_grad_()
-        torch.manual_seed(1)
-        loss = dc.mix(q, c, dropout=0.3, way=way).square().sum()
-        loss = loss + dc.cross_entropy(q, c, torch.arange(300), dropout=0.3, way=way).sum()
-        found[way] = loss.detach(), *torch.autograd.grad(loss, (q, c))
-    for one, other in zip(found[None], found["plain"], strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
-
-
-def test_dropout_is_of_the_codebook_and_shared_by_all_queries() -> None:
-    keys = torch.arange(1, 3)
-    kept = draw_kept(keys, torch.arange(5000).expand(2, -1), 30, 0.3)
-    assert kept.unique().tolist() == pytest.approx([0.0, 1 / 0.7])
-    share = (kept == 0).double().mean()
-    assert abs(share - 0.3) < 5 * (0.3 * 0.7 / kept.numel()) ** 0.5
-    assert not torch.equal(kept[0], kept[1])
-    query = torch.eye(6).repeat(2, 1)  # each shows one column of the codebook
-    v = dc.mix(query, torch.ones(1, 6), beta=0.0, dropout=0.5)  # the only row, dropped or not
-    assert torch.equal(v, v[:1].expand(12, -1))
-    index, row = dc.choose(query, torch.ones(1, 6), beta=0.0, dropout=0.5)
-    assert set(row.unique().tolist()) <= {0.0, 2.0} and (index == 0).all()
+            by(implementation, dc.mix, query, codebook)
 
 
 @several_blocks
 def test_reversed_noise() -> None:
     query, codebook = inputs()
     noise = dc.gumbel([5, 1003], dtype=torch.float64)
-    drawn = {law: _seeded(dc.mix, query, codebook, noise=law) for law in ("gumbel", "reversed")}
+    drawn = {name: _seeded(dc.mix, query, codebook, noise=name) for name in ("gumbel", "reversed")}
     assert not torch.equal(drawn["gumbel"], drawn["reversed"])
-    for way in WAYS:
-        v = _seeded(dc.mix, query, codebook, noise="reversed", way=way)
+    for implementation in IMPLEMENTATIONS:
+        v = by(implementation, _seeded, dc.mix, query, codebook, noise="reversed")
         torch.testing.assert_close(v, drawn["reversed"])
     assert not torch.equal(dc.mix(query, codebook, noise=-noise), drawn["gumbel"])
 
@@ -350,7 +300,7 @@ def test_without_noise_nothing_is_drawn() -> None:
     query, codebook = inputs()
     before = torch.get_rng_state()
     dc.mix(query, codebook, beta=0.0)
-    dc.cross_entropy(query, codebook, torch.zeros(5, dtype=torch.int64))
+    dc.codebook.cross_entropy(query, codebook, torch.zeros(5, dtype=torch.int64))
     assert torch.equal(before, torch.get_rng_state())
 
 
@@ -358,28 +308,32 @@ def test_without_noise_nothing_is_drawn() -> None:
 def test_groups_have_codebooks_of_their_own() -> None:
     query, codebook = inputs(2, 3)
     noise = dc.gumbel([2, 3, 5, 1003], dtype=torch.float64)
-    for way in WAYS:
-        together = dc.mix(query, codebook, 1.5, noise=noise, way=way)
+    for implementation in IMPLEMENTATIONS:
+        together = by(implementation, dc.mix, query, codebook, 1.5, noise=noise)
         for i in range(2):
             for j in range(3):
-                alone = dc.mix(query[i, j], codebook[i, j], 1.5, noise=noise[i, j], way=way)
+                alone = by(
+                    implementation, dc.mix, query[i, j], codebook[i, j], 1.5, noise=noise[i, j]
+                )
                 torch.testing.assert_close(together[i, j], alone)
     more = query.detach().unsqueeze(2).expand(2, 3, 4, 5, 6)  # further dimensions are rows
     assert dc.mix(more, codebook).shape == (2, 3, 4, 5, 6)
 
 
 @several_blocks
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("hard", [False, True])
-def test_replicas_with_dials_of_their_own(way: Way, shared: bool, hard: bool) -> None:
+def test_replicas_with_dials_of_their_own(
+    implementation: Implementation, shared: bool, hard: bool
+) -> None:
     query, codebook = (t.detach() for t in inputs(3))
     codes = codebook[0] if shared else codebook
     tau, beta = torch.tensor([1.0, 2.0, 0.5]), torch.tensor([0.0, 1.0, 3.0])
     noise, weights = dc.gumbel([3, 5, 1003], dtype=torch.float64), torch.randn(5, 6).double()
 
     def loss(q: Tensor, c: Tensor, tau: Tensor, beta: Tensor, noise: Tensor) -> tuple[Tensor, ...]:
-        v = dc.mix(q, c, tau, beta=beta, noise=noise, hard=hard, way=way)
+        v = by(implementation, dc.mix, q, c, tau, beta=beta, noise=noise, hard=hard)
         return (v * weights).sum(), v
 
     run = grad(loss, argnums=(0, 1), has_aux=True)
@@ -397,12 +351,14 @@ def test_replicas_with_dials_of_their_own(way: Way, shared: bool, hard: bool) ->
 @several_blocks
 @pytest.mark.parametrize("hard", [False, True])
 def test_jacobians_are_those_of_the_definition(hard: bool) -> None:
-    """There the backward pass alone is mapped, and kept weights are those of no replica."""
+    """There only the backward pass is mapped, and kept weights are those of no replica."""
     query, codebook = (t.detach() for t in inputs(rows=2))
     noise = dc.gumbel([2, 1003], dtype=torch.float64)
     found, expected = (
-        jacrev(partial(dc.mix, noise=noise, hard=hard, way=way), argnums=(0, 1))(query, codebook)
-        for way in WAYS
+        jacrev(partial(by, implementation, dc.mix, noise=noise, hard=hard), argnums=(0, 1))(
+            query, codebook
+        )
+        for implementation in IMPLEMENTATIONS
     )
     torch.testing.assert_close(found, expected)
 
@@ -412,9 +368,8 @@ def test_jacobians_are_those_of_the_definition(hard: bool) -> None:
 @pytest.mark.parametrize("mapped", [False, True])
 def test_a_second_backward_pass_finds_the_same(hard: bool, mapped: bool) -> None:
     query, codebook = inputs(3)
-    run = partial(
-        dc.mix, noise=dc.gumbel([5, 1003], dtype=torch.float64), hard=hard, way="blockwise"
-    )
+    noise = dc.gumbel([5, 1003], dtype=torch.float64)
+    run = partial(by, "blockwise", dc.mix, noise=noise, hard=hard)
     v = vmap(run)(query, codebook) if mapped else run(query[0], codebook[0])
     once, twice = (
         torch.autograd.grad(v.square().sum(), (query, codebook), retain_graph=True)
@@ -423,14 +378,14 @@ def test_a_second_backward_pass_finds_the_same(hard: bool, mapped: bool) -> None
     torch.testing.assert_close(once, twice, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("dropout", [0.0, 0.5])
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("different", [False, True])
-def test_vmap_shares_noise_as_told(way: Way, dropout: float, different: bool) -> None:
+def test_vmap_shares_noise_as_asked(implementation: Implementation, different: bool) -> None:
     query, codebook = (t.detach() for t in inputs())
 
     def run(q: Tensor) -> Tensor:
-        return dc.mix(q, codebook, way=way, dropout=dropout)
+        v: Tensor = by(implementation, dc.mix, q, codebook)
+        return v
 
     v = vmap(run, randomness="different" if different else "same")(query.expand(2, 5, 6))
     assert torch.allclose(v[0], v[1]) != different
@@ -444,8 +399,8 @@ def test_replicas_keep_their_weights_too(hard: bool, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(blockwise, name, kept)
     query, codebook = inputs(3)
     gradients = []
-    for way in WAYS:
-        run = partial(dc.mix, beta=0.0, hard=hard, way=way)
+    for implementation in IMPLEMENTATIONS:
+        run = partial(by, implementation, dc.mix, beta=0.0, hard=hard)
         v = vmap(run)(query, codebook)
         gradients.append(torch.autograd.grad(v.square().sum(), (query, codebook)))
     kept.assert_called_once()
@@ -456,10 +411,10 @@ def test_replicas_keep_their_weights_too(hard: bool, monkeypatch: pytest.MonkeyP
 def test_no_mixture_is_made_of_what_is_chosen(
     hard: bool, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    multiply = Mock(wraps=products.multiply)
-    monkeypatch.setattr(products, "multiply", multiply)
+    multiply = Mock(wraps=blocks.multiply)
+    monkeypatch.setattr(blocks, "multiply", multiply)
     query, codebook = inputs()
-    v = dc.mix(query, codebook, hard=hard, way="blockwise")
+    v = by("blockwise", dc.mix, query, codebook, hard=hard)
     torch.autograd.grad(v.square().sum(), (query, codebook))
     assert multiply.call_count == count
 
@@ -469,9 +424,9 @@ def test_no_mixture_is_made_of_what_is_chosen(
 @pytest.mark.parametrize("learns", [False, True])
 def test_the_shapes_are_known_before(hard: bool, learns: bool) -> None:
     query, codebook = inputs(2)
-    p, _ = make_problem(query, codebook, 1.0, 0.5, None, 0.0, None, None)
+    p, _ = make_problem(query, codebook, 1.0, 0.5, None, None, None)
     fields = (p.query, p.codebook, p.tau, p.beta, p.keys, None, None, None, None)
-    options = (p.noisy, p.dropout, "blockwise", True, hard, learns)
+    options = (p.noisy, "blockwise", True, hard, learns)
     torch.library.opcheck(
         operators._forward, (*fields, *options), test_utils=("test_schema", "test_faketensor")
     )
@@ -482,82 +437,19 @@ def test_mixing_inside_of_vmap_of_vmap() -> None:
     query, codebook = (t.detach() for t in inputs(2, 3))
 
     def run(q: Tensor, c: Tensor) -> Tensor:
-        return dc.mix(q, c, beta=0.0, way="blockwise")
+        v: Tensor = by("blockwise", dc.mix, q, c, beta=0.0)
+        return v
 
-    expected = dc.mix(query, codebook, beta=0.0, way="plain")
+    expected = by("dense", dc.mix, query, codebook, beta=0.0)
     torch.testing.assert_close(vmap(vmap(run))(query, codebook), expected)
     one = vmap(vmap(run, (0, None)))(query, codebook[:, 0])
     torch.testing.assert_close(one[:, 0], expected[:, 0])
 
 
-class Largest(TorchDispatchMode):
-    """Bytes of the largest tensor that is made inside, other than of a given size."""
-
-    def __init__(self, but: int) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.but = but
-        self.bytes: int = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        found = func(*args, **(kwargs or {}))
-        for tensor in found if isinstance(found, tuple | list) else [found]:
-            if isinstance(tensor, Tensor) and not tensor._is_view() and tensor.numel() != self.but:
-                self.bytes = max(self.bytes, tensor.numel() * tensor.element_size())
-        return found
-
-
-def largest_made(n: int) -> int:
-    query, codebook = (t.detach() for t in inputs(rows=4, n=n, dtype=torch.float32))
-    p, _ = make_problem(query, codebook, 1.0, 1.0, None, 0.1, None, None)
-    with Largest(but=codebook.numel()) as seen:
-        mixture, lse, _, _, kept = blockwise.forward(p, mixes=True, chooses=False, learns=True)
-        blockwise.backward(p, mixture, lse, mixture, None, kept)
-    return int(seen.bytes)
-
-
-def test_memory_does_not_grow_with_the_categories(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(blockwise._ENTRIES, "cpu", 3000)
-    monkeypatch.setitem(blockwise._KEPT, "cpu", 10_000)
-    small, large = largest_made(10_000), largest_made(160_000)
-    assert 0 < large <= 1.5 * small
-    assert large < 4 * 160_000  # less than one row of all logits
-
-    kept: list[int] = []
-    for n in (10_000, 160_000):
-        query, codebook = inputs(rows=4, n=n, dtype=torch.float32)
-        saved = 0
-
-        def pack(tensor: Tensor, given: tuple[int, ...] = (query.numel(), codebook.numel())) -> Any:
-            nonlocal saved
-            saved += tensor.numel() * (tensor.numel() not in given)
-            return tensor
-
-        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-            dc.mix(query, codebook, way="blockwise")
-        kept.append(saved)
-    assert kept[0] == kept[1] > 0
-
-
-@pytest.mark.parametrize("n", [1, 100, 5000, 14_541, 38_696, 75_043, 1_000_003])
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_blocks_have_every_category_once(n: int, device: str) -> None:
-    parts = blockwise.blocks(n, 512, torch.device(device))
-    own = sorted((part.new, part.last) for part in parts)
-    assert [start for start, _ in own] == [0, *(end for _, end in own[:-1])]
-    assert own[-1][1] == n and all(part.first <= part.new for part in parts)
-    if device == "cuda" and n > 2 * GROUP:
-        assert all(part.width % 8 == 0 for part in parts)
-        # Who writes the gradient of a shared category last has it all.
-        written: dict[int, int] = {}
-        for part in parts:
-            written |= dict.fromkeys(range(part.first, part.last), part.new)
-        assert all(new <= category for category, new in written.items())
-
-
 def test_large_ones_go_without_the_matrix() -> None:
     small, large = (
-        make_problem(*inputs(rows=5, n=n, dim=1), 1.0, 1.0, None, 0.0, None, None)[0]
+        make_problem(*inputs(rows=5, n=n, dim=1), 1.0, 1.0, None, None, None)[0]
         for n in (100, 300_000)
     )
-    assert ways.best_way(small) == "plain" and ways.best_way(large) == "blockwise"
-    assert set(get_args(Way)) == {*WAYS, "streaming"}
+    assert fastest(small) == "dense" and fastest(large) == "blockwise"
+    assert set(get_args(Implementation)) == {*IMPLEMENTATIONS, "streaming"}

@@ -1,11 +1,11 @@
-"""What happens to a block of logits between the matrix products of ``mixing.blockwise``, fused.
+"""What happens to a block of logits between the matrix products of ``codebook._blockwise``, fused.
 
-These are the steps forward; those backward are in ``mixing_backward``. Each row is one program,
-which goes over it once: weights 2^(x - base) need a base near the maximum, not the maximum itself,
-so that the maximum of the first entries will do but for rows that rise by 2^48 after them. Such a
-row is done again, with its maximum; so its scores are not overwritten.
+The steps forward are here, those backward in ``_codebook_blocks_backward``. Each row is one
+program, which goes over it once: weights 2^(x - base) need a base near the maximum, not the maximum
+itself, so that the maximum of the first entries will do except for rows that rise by 2^48 after
+them. Such a row is done again, with its maximum; so its scores are not overwritten.
 
-The twin of the kernels is ``mixing.steps_by_torch``.
+The reference implementation is ``codebook._block_steps``.
 """
 
 from typing import Any
@@ -15,10 +15,17 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .dropout import drop, logits_at  # noqa: F401  # steps, too
-from .gumbel import LN_2
-from .perturbing import (
+from ._codebook_blocks_backward import (
+    balanced,
+    beside,
+    differentiate,
+    differentiate_kept,
+    offsets,
+    sums_kept,
+)
+from ._noise import (
     GROUP,
+    LN_2,
     QUARTER,
     WARPS,
     as_bytes,
@@ -28,6 +35,19 @@ from .perturbing import (
     scales,
     strided,
 )
+
+__all__ = [  # what codebook._block_steps has, too
+    "IN_PLACE",
+    "absorb",
+    "balanced",
+    "beside",
+    "differentiate",
+    "differentiate_kept",
+    "finish",
+    "logits_at",
+    "offsets",
+    "sums_kept",
+]
 
 IN_PLACE = False  # whether the weights may stand where the scores do
 
@@ -199,3 +219,42 @@ def finish(state: Any) -> tuple[Tensor, Tensor, Tensor]:
             mixes=dim > 0, width=triton.next_power_of_2(max(1, dim)), num_warps=WARPS,
         )  # fmt: skip
     return state.mixture, lse, top
+
+
+@triton.jit
+def _logits_at(
+    query, codebook, codebook_group, codebook_row, index, tau, out, rows, n, dim, each,
+    width: tl.constexpr,
+):  # fmt: skip
+    """A query times one row of the codebook, in eight parts side by side."""
+    at = tl.program_id(0).to(tl.int64)
+    group = at // rows
+    row = tl.load(index + at)
+    place = tl.arange(0, width)
+    query += at * dim
+    codes = codebook + group * codebook_group + row * codebook_row
+    exists = (row >= 0) & (row < n)
+    total = tl.zeros([width], tl.float32)
+    for odd in tl.static_range(2):
+        for even in tl.static_range(4):
+            k = place + (odd + 2 * even) * each
+            inside = (place < each) & exists & (k < dim)
+            code = tl.load(codes + k, inside, 0.0).to(tl.float32)
+            total += tl.load(query + k, inside, 0.0).to(tl.float32) * code
+    result = tl.sum(total, 0) / tl.load(tau + at)
+    tl.store(out + at, tl.where(exists, result, float("nan")))
+
+
+def logits_at(p: Any, index: Tensor) -> Tensor:
+    """The logits of one category of each row, without noise."""
+    groups, rows, n, dim = p.shape
+    out = p.tau.new_empty(groups, rows)
+    each = triton.cdiv(dim, 8)
+    codebook = p.codebook if p.codebook.stride(-1) == 1 else p.codebook.contiguous()
+    if out.numel():
+        _logits_at[(groups * rows,)](
+            *(p.query.contiguous(), codebook, *codebook.stride()[:2], index.contiguous()),
+            *(p.tau.contiguous(), out, rows, n, dim, each),
+            width=triton.next_power_of_2(each), num_warps=1,
+        )  # fmt: skip
+    return out

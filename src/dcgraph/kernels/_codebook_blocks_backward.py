@@ -1,4 +1,4 @@
-"""The steps of ``mixing`` in the backward pass, where every entry of a block stands for itself."""
+"""The steps of ``_codebook_blocks`` backward, where every entry of a block stands for itself."""
 
 import math
 from typing import Any
@@ -8,9 +8,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .gumbel import LN_2, LOG2_E
-from .perturbing import (
+from ._noise import (
     GROUP,
+    LN_2,
+    LOG2_E,
     QUARTER,
     TILE,
     WARPS,
@@ -235,7 +236,7 @@ def differentiate(
 ) -> tuple[Tensor, None]:
     """From S over <v, C> to delta over z.
 
-    Returns the sum of delta of every row, in parts, if there is a mixture alone.
+    Returns the sum of delta of every row, in parts, if there is only a mixture.
     """
     groups, rows = p.shape[:2]
     begin = part.first // GROUP.value * GROUP.value

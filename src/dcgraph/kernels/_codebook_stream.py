@@ -1,16 +1,16 @@
-r"""Mixing over a codebook as one stream: no product of query and codebook ever leaves the chip.
+r"""A pass over a codebook as one stream: no product of query and codebook ever leaves the chip.
 
 Forward: a program has some queries and a part of the codebook, over which it goes 128 rows at a
 time. It makes their logits, draws their noise, and keeps the maximum, the sum of exponentials and
-the mixture so far; at the end the parts are combined. Backward (``streaming_backward``): to have no
-two programs add to the same number, there are two kernels. In the one a program has 128 rows of the
-codebook and goes over all queries; in the other it has some queries and goes over a part of the
-codebook.
+the mixture so far; at the end the parts are combined. Backward (``_codebook_stream_backward``): to
+have no two programs add to the same number, there are two kernels. In the one a program has 128
+rows of the codebook and goes over all queries; in the other it has some queries and goes over a
+part of the codebook.
 
 This pays where a vector is short, and the logits are most of what would have to be stored and read.
 Wider ones spill out of the registers.
 
-The twin of the kernels is ``mixing.plain``.
+The reference implementation is ``codebook._problem.scan_dense``.
 """
 
 from typing import Any
@@ -20,20 +20,61 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .gumbel import LN_2, LOG2_E
-from .perturbing import GROUP, QUARTER
-from .streaming_tiles import (
-    add_product,
-    load_rows,
-    noise_of,
-    options_of,
-    parts_of,
-    perturbed,
-    tensors_of,
-)
+from ._noise import GROUP, LN_2, LOG2_E, QUARTER, as_bytes, log2_noise, strided
 
+_PROGRAMS = 528  # of a launch, at least: 4 for each of the 132 multiprocessors of an H200
+_PARTS = 256  # of the codebook, at most
 _LOWEST = tl.constexpr(-1e30)  # instead of -inf, whose difference with itself is NaN
 _NOWHERE = tl.constexpr(2**31 - 1)
+
+
+@triton.jit
+def rounded(x, precision: tl.constexpr):
+    """To the nearest number that TF32 has; a product of its own accord cuts the digits off."""
+    if precision == "tf32" and x.dtype == tl.float32:
+        bits = x.to(tl.int32, bitcast=True)
+        x = ((bits + 0x1000) & -0x2000).to(tl.float32, bitcast=True)
+    return x
+
+
+@triton.jit
+def load_rows(source, row, rows, dim, width: tl.constexpr, precision: tl.constexpr):
+    """Rows [.., width] of a matrix, beyond its edges 0."""
+    d = tl.arange(0, width)[None, :]
+    inside = (row[:, None] < rows) & (d < dim)
+    value = tl.load(source + row[:, None].to(tl.int64) * dim + d, inside, 0.0)
+    return rounded(value, precision)
+
+
+@triton.jit
+def add_product(a, b, to, precision: tl.constexpr):
+    return tl.dot(rounded(a.to(b.dtype), precision), b, to, input_precision=precision)
+
+
+@triton.jit
+def perturbed(
+    score, log2_e, scale, noise_scale, noise, noise_row, mask, mask_row, row, rows, column, n,
+    noisy: tl.constexpr, given: tl.constexpr, masked: tl.constexpr,
+):  # fmt: skip
+    """log2(e) a of a tile of logits, of any orientation; -inf where there is nothing to choose."""
+    x = score * scale
+    real = (column < n) & (row < rows)
+    if noisy:
+        if given:
+            log2_e = tl.load(noise + row.to(tl.int64) * noise_row + column, real, 0.0) * -LOG2_E
+        x += noise_scale * log2_e
+    if masked:
+        real = real & (tl.load(mask + row.to(tl.int64) * mask_row + column, real, 0) != 0)
+    return tl.where(real, x, float("-inf"))
+
+
+@triton.jit
+def noise_of(key, draws, noisy: tl.constexpr, given: tl.constexpr):
+    zero = tl.zeros_like(key + draws).to(tl.float32)
+    e0, e1, e2, e3 = zero, zero, zero, zero
+    if noisy and not given:
+        e0, e1, e2, e3 = log2_noise(key, tl.zeros_like(key).to(tl.int32) + draws)
+    return e0, e1, e2, e3
 
 
 @triton.jit
@@ -181,3 +222,36 @@ def forward(p: Any, *, mixes: bool, chooses: bool) -> tuple[Tensor, Tensor, Tens
             width=options["width"], num_warps=1,
         )  # fmt: skip
     return mixture, lse, index, top
+
+
+def tensors_of(p: Any) -> tuple[Any, ...]:
+    return (
+        *(p.query.contiguous(), p.codebook.contiguous()),
+        *(p.tau.contiguous(), p.beta.contiguous(), p.keys.contiguous()),
+        *strided(p.noise, p.tau),
+        *strided(as_bytes(p.mask), p.tau),
+    )
+
+
+def options_of(p: Any) -> dict[str, Any]:
+    """For the kernels whose programs have queries."""
+    tf32 = getattr(torch.backends.cuda.matmul, "fp32_precision", "ieee") == "tf32"
+    return {
+        "noisy": p.noisy,
+        "given": p.noise is not None,
+        "masked": p.mask is not None,
+        "height": 64,
+        "width": max(16, triton.next_power_of_2(p.codebook.shape[-1])),
+        "precision": "tf32" if tf32 else "tf32x3",  # the second is as good as float32
+        "num_warps": 4,
+        "num_stages": 2,
+    }
+
+
+def parts_of(n: int, others: int) -> tuple[int, int]:
+    """In how many parts to cut the codebook, so that there is enough to do at the same time, and
+    how many rows each of them has."""
+    whole = triton.cdiv(n, GROUP.value)
+    parts = min(whole, _PARTS, triton.cdiv(_PROGRAMS, max(1, others)))
+    each = triton.cdiv(whole, parts)
+    return triton.cdiv(whole, each), each * GROUP.value

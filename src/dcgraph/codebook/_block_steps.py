@@ -1,37 +1,25 @@
 """What happens to a block of logits between the matrix products, in torch.
 
-The twins of these steps are ``kernels.mixing`` and ``kernels.mixing_backward``.
+The reference implementation of ``kernels._codebook_blocks`` and ``_codebook_blocks_backward``.
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from .._philox import draw_gumbel_at, draw_kept
+from .._philox import draw_gumbel_at
+from ._blocks import Block, State
 from ._problem import Problem
-
-if TYPE_CHECKING:
-    from ._blockwise import Block, State
 
 IN_PLACE = True  # whether the weights may stand where the scores do
 
 
-def drop(keys: Tensor, share: float, values: Tensor, first: int, out: Tensor) -> Tensor:
-    """Rows from ``first`` on of codebooks, or of their gradients, times their dropout factors."""
-    count, dim = values.shape[1:]
-    rows = torch.arange(first, first + count, device=keys.device)
-    factors = draw_kept(keys, rows.expand(len(keys), -1), dim, share)
-    dtype = torch.promote_types(values.dtype, out.dtype)
-    return torch.mul(values.to(dtype), factors.to(dtype), out=out)
-
-
 def logits_at(p: Problem, index: Tensor) -> Tensor:
     """The logits of one category of each row, without noise."""
-    return (p.query.to(p.island) * p.codes(index).to(p.island)).sum(-1) / p.tau
+    return (p.query.to(p.compute_dtype) * p.codes(index).to(p.compute_dtype)).sum(-1) / p.tau
 
 
 def absorb(
@@ -82,10 +70,10 @@ def offsets(
     p: Problem, of_mixture: Tensor | None, mixture: Tensor, of_lse: Tensor | None
 ) -> Tensor:
     """of_lse - <of_mixture, mixture> of every row."""
-    offset = torch.zeros_like(p.tau) if of_lse is None else of_lse.to(p.island)
+    offset = torch.zeros_like(p.tau) if of_lse is None else of_lse.to(p.compute_dtype)
     if of_mixture is None:
         return offset
-    return offset - (of_mixture.to(p.island) * mixture.to(p.island)).sum(-1)
+    return offset - (of_mixture.to(p.compute_dtype) * mixture.to(p.compute_dtype)).sum(-1)
 
 
 def differentiate(
@@ -101,7 +89,7 @@ def differentiate(
     """From S over <v, C> to delta over z; also the gradients of tau and beta if asked for.
 
     There is no <v, C> where v is none, and no place for z where it is not needed. Returns the sum
-    of delta of every row, in parts, if there is a mixture alone; and those gradients.
+    of delta of every row, in parts, if there is only a mixture; and those gradients.
     """
     rows = p.query.shape[1]
     a, noise = _perturb(p, part, scores[:, :rows])
@@ -121,7 +109,7 @@ def differentiate(
         pairs[:, rows:].copy_(z)
     pairs[:, :rows].copy_(over_tau)
     stored = pairs[:, :rows, : None if of_lse is None else 0]
-    sums = stored.sum(-1, keepdim=True, dtype=p.island)
+    sums = stored.sum(-1, keepdim=True, dtype=p.compute_dtype)
     if kept_a is None:
         return sums, None
     d_tau = -(over_tau * kept_a).sum(-1)
@@ -147,7 +135,7 @@ def differentiate_kept(
     """
     z = weights * _factor(base, lse)
     delta.copy_((delta + offset.unsqueeze(-1)).mul_(z).div_(p.tau.unsqueeze(-1)))
-    return delta.sum(-1, keepdim=True, dtype=p.island)
+    return delta.sum(-1, keepdim=True, dtype=p.compute_dtype)
 
 
 def beside(query: Tensor, v: Tensor, sums: Tensor, base: Tensor, lse: Tensor) -> Tensor:
@@ -171,7 +159,7 @@ def _perturb(p: Problem, part: Block, scores: Tensor) -> tuple[Tensor, Tensor | 
     noise = None
     if p.noisy:
         if p.noise is None:
-            noise = draw_gumbel_at(p.keys, part.first, part.width, p.island)
+            noise = draw_gumbel_at(p.keys, part.first, part.width, p.compute_dtype)
         else:
             noise = p.noise[..., part.first : part.last]
         scores.addcmul_(noise, p.beta.unsqueeze(-1))
