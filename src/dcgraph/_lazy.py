@@ -13,7 +13,7 @@ from importlib import import_module
 def lazy(
     package: str, names: Mapping[str, Collection[str]], modules: Collection[str] = ()
 ) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
-    """``__getattr__`` and ``__dir__`` of a package; its imports for type checkers stand beside them.
+    """``__getattr__`` and ``__dir__`` of a package; imports for type checkers stand beside them.
 
     Args:
         package: its ``__name__``.

@@ -1,4 +1,4 @@
-"""The kernel of trees against its torch twin, in Triton's interpreter where there is no GPU."""
+"""The kernel of trees against its reference, in Triton's interpreter where there is no GPU."""
 
 from __future__ import annotations
 

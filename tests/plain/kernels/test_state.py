@@ -1,4 +1,4 @@
-"""The kernels that count a step and their twins, in Triton's interpreter where there is no GPU."""
+"""The kernels that count a step and their references, in Triton's interpreter where there is no GPU."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ kernel = pytest.importorskip("dcgraph.kernels._population", reason="the kernels 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def test_the_kernel_goes_the_way_of_its_twin() -> None:
+def test_the_kernel_does_what_its_reference_does() -> None:
     found, expected = initial_state(3, DEVICE), initial_state(3, DEVICE)
     lr, flat = torch.tensor([1e-3, 2e-3, 0.5]).to(DEVICE), torch.tensor([0.0, 4.0, 10.0]).to(DEVICE)
     nan, inf = torch.nan, torch.inf
@@ -27,7 +27,7 @@ def test_the_kernel_goes_the_way_of_its_twin() -> None:
     assert found.stopped_at.tolist() == [-1, 1, 3] and found.step == 4
 
 
-def test_sums_of_gradients_are_those_of_the_twin_and_show_what_is_not_finite() -> None:
+def test_sums_of_gradients_are_those_of_the_reference_and_show_what_is_not_finite() -> None:
     torch.manual_seed(0)
     gradients = [torch.randn(5, count, device=DEVICE) for count in (40_000, 16_384, 3)]
     expected = _totals_by_torch(gradients)

@@ -1,4 +1,4 @@
-"""The kernel of Adam against its torch twin, in Triton's interpreter where there is no GPU."""
+"""The kernel of Adam against its reference, in Triton's interpreter where there is no GPU."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 @pytest.mark.parametrize("count", [3, 1024, 2500])
-def test_the_kernel_takes_the_steps_of_its_twin(count: int) -> None:
+def test_the_kernel_takes_the_steps_of_its_reference(count: int) -> None:
     torch.manual_seed(0)
     start, lr = torch.randn(3, count, device=DEVICE), torch.tensor([1e-3, 0.0, 3e-2], device=DEVICE)
     found, expected = start.clone(), start.clone()

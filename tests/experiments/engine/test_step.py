@@ -1,4 +1,4 @@
-"""A population is R single models: given the same noise, to the last digits."""
+"""Steps of a population: those of single models, diverging replicas, averages, learning rates."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
 
 import dcgraph as dc
 from dcgraph.experiments.engine.step import Stepper, bytes_per_replica
@@ -24,56 +22,6 @@ def stepper_of(replicas: list[ParitySettings], steps: int = 16) -> tuple[Populat
     stepper = Stepper(TASK, population, replicas, TASK.data(replicas[0]), steps)
     stepper.start_epoch([[torch.arange(64)] * len(replicas)], [0] * 8)
     return population, stepper
-
-
-def test_replicas_start_as_their_seeds_say() -> None:
-    population = Population(lambda: TASK.model(QUICK), [3, 5], CPU)
-    torch.manual_seed(5)
-    alone = TASK.model(QUICK)
-    for name, parameter in population.replica(1).named_parameters():
-        assert torch.equal(parameter, alone.get_parameter(name)), name
-    assert not torch.equal(population.weights[0], population.weights[1])
-    assert population.parameters == sum(p.numel() for p in alone.parameters())
-
-
-def test_building_a_population_leaves_the_global_generator_alone() -> None:
-    before = torch.get_rng_state()
-    Population(lambda: TASK.model(QUICK), [3, 5], CPU)
-    assert torch.equal(torch.get_rng_state(), before)
-
-
-class Noisy(nn.Module):
-    """A chain of two nodes whose noise is handed in."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.node = dc.Discrete(4, 3, residual="none")
-
-    def forward(self, u: Tensor, noise: Tensor) -> Tensor:
-        return self.node.logits(self.node(self.node(u, noise=noise[0]), noise=noise[1]))
-
-
-def test_a_population_step_equals_single_steps_given_the_same_noise() -> None:
-    replicas, examples = 3, 5
-    u, noise = torch.randn(replicas, examples, 4), dc.gumbel((replicas, 2, examples, 3))
-    target = torch.randint(3, (replicas, examples))
-    dials = [{"tau": 2.0 + r, "beta": 0.5 * r, "alpha": 1.0} for r in range(replicas)]
-    population = Population(Noisy, range(replicas), CPU)
-    population.set_dials(dials)
-
-    def loss(model: nn.Module, u: Tensor, noise: Tensor, target: Tensor) -> Tensor:
-        return F.cross_entropy(model(u, noise), target, reduction="sum")
-
-    leaf = population.weights.clone().requires_grad_()
-    losses = population.map(loss, leaf, u, noise, target, in_dims=(0, 0, 0))
-    (gradient,) = torch.autograd.grad(losses.sum(), leaf)
-    for r in range(replicas):
-        alone = population.replica(r)
-        single = loss(alone, u[r], noise[r], target[r])
-        single.backward()
-        torch.testing.assert_close(losses[r], single)
-        own = torch.cat([p.grad.flatten() for p in alone.parameters() if p.grad is not None])
-        torch.testing.assert_close(gradient[r][: own.numel()], own)
 
 
 def test_training_a_population_equals_training_alone_without_noise() -> None:
@@ -154,24 +102,6 @@ def test_memory_of_a_replica_grows_with_the_batch() -> None:
     small, large = (bytes_per_replica(TASK, replace(QUICK, batch=b), data) for b in (8, 64))
     weights = 4 * Population(lambda: TASK.model(QUICK), [0], CPU).parameters
     assert 8 * weights < small < large < 8 * small
-
-
-def test_buffers_are_the_same_for_every_seed() -> None:
-    class Projected(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.linear = nn.Linear(2, 2)
-            self.register_buffer("projection", torch.randn(2, 2))
-
-    with pytest.raises(ValueError, match="'projection' differs from seed to seed"):
-        Population(Projected, [0, 1], CPU)
-
-
-def test_running_statistics_cannot_be_shared() -> None:
-    with pytest.raises(ValueError, match="keeps running statistics"):
-        Population(lambda: nn.BatchNorm1d(3), [0], CPU)
-    with pytest.raises(TypeError, match="float32"):
-        Population(lambda: nn.Linear(2, 2).double(), [0], CPU)
 
 
 def test_an_epoch_ends() -> None:

@@ -1,4 +1,4 @@
-"""The Triton kernels against their torch twin, in Triton's interpreter where there is no GPU."""
+"""The Triton kernels against their reference, in Triton's interpreter where there is no GPU."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def inputs(rows: int, k: int) -> tuple[Tensor, Tensor, Tensor]:
     return theta.requires_grad_(), tau, beta
 
 
-def twin(theta: Tensor, tau: Tensor, beta: Tensor, key: Tensor) -> Tensor:
+def reference(theta: Tensor, tau: Tensor, beta: Tensor, key: Tensor) -> Tensor:
     noise = kernel.drawn_noise(key, *theta.shape)
     return dc.gumbel_softmax(theta, tau.unsqueeze(-1), beta=beta.unsqueeze(-1), noise=noise)
 
@@ -37,10 +37,10 @@ def relative_error(found: Tensor, expected: Tensor) -> float:
 
 # One partial tile; whole tiles; whole tiles and a rest; more than the backward pass holds.
 @pytest.mark.parametrize("shape", [(3, 10), (1, 8192), (2, 5001), (1, 50_001)])
-def test_kernel_equals_its_twin(shape: tuple[int, int]) -> None:
+def test_kernel_equals_its_reference(shape: tuple[int, int]) -> None:
     theta, tau, beta = inputs(*shape)
     z = kernel.relax(theta, tau, beta, seed(7))
-    expected = twin(theta, tau, beta, seed(7))
+    expected = reference(theta, tau, beta, seed(7))
     weights = torch.randn(shape, device=DEVICE)
     found, wanted = (torch.autograd.grad((v * weights).sum(), theta)[0] for v in (z, expected))
     assert relative_error(z, expected) < 1e-5
@@ -56,7 +56,7 @@ def test_second_derivative() -> None:
         return torch.autograd.grad(first.square().sum(), theta)[0]
 
     found = curvature(kernel.relax(theta, tau, beta, seed(7)))
-    assert relative_error(found, curvature(twin(theta, tau, beta, seed(7)))) < 1e-4
+    assert relative_error(found, curvature(reference(theta, tau, beta, seed(7)))) < 1e-4
 
 
 def test_empty_rows_and_masked_entries_are_zeros() -> None:
