@@ -9,12 +9,13 @@ from random import Random
 import torch
 import torch.nn.functional as F
 
-from dcgraph.experiments.tasks.listops.encoders import Counters
-from dcgraph.experiments.tasks.listops.expressions import CLOSE, MIN, ZERO, Expression
-from dcgraph.experiments.tasks.listops.generator import distinct
-from dcgraph.experiments.tasks.listops.model import LatentTree
-from dcgraph.experiments.tasks.listops.sets import law_of
-from dcgraph.experiments.tasks.listops.task import PAPER, ListOps
+from dcgraph.experiments.tasks.listops.data.expressions import CLOSE, MIN, ZERO, Expression
+from dcgraph.experiments.tasks.listops.data.generator import distinct
+from dcgraph.experiments.tasks.listops.data.sets import distribution_of
+from dcgraph.experiments.tasks.listops.model.edges import Counters
+from dcgraph.experiments.tasks.listops.model.latent_tree import LatentTree
+from dcgraph.experiments.tasks.listops.settings import PAPER
+from dcgraph.experiments.tasks.listops.task import ListOps
 
 TASK = ListOps()
 RANDOM = replace(PAPER, dim=16)
@@ -22,7 +23,7 @@ ABLE = replace(PAPER, dim=32, encoder="ternary", parents="operators", earlier=Tr
 
 
 def some_expressions(count: int = 40, depths: tuple[int, ...] = (1, 2, 3, 5)) -> list[Expression]:
-    return [e for depth in depths for e in distinct(law_of(depth), count, Random(depth))]
+    return [e for depth in depths for e in distinct(distribution_of(depth), count, Random(depth))]
 
 
 def parser() -> Counters:

@@ -7,11 +7,11 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from ....functional import one_hot
-from .digits import classifier
-from .edges import Edges
-from .expressions import TOKENS
-from .messages import MessageLayers, Routes
-from .recurrent import TokenLSTM
+from .data.expressions import TOKENS
+from .model.edges import Edges
+from .model.latent_tree import classifier
+from .model.lstm import TokenLSTM
+from .model.messages import MessageLayers, Routes
 
 
 class StateTree(nn.Module):

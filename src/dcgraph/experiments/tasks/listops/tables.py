@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ...engine.records import Record
 from ...engine.tables import Column, Row, Table
-from .task import BEST, PAPER
+from .settings import BEST, PAPER
 
 _MEASURED = {
     "task": "test task",

@@ -12,32 +12,27 @@ from torch import nn
 import dcgraph as dc
 from dcgraph.experiments.engine import Batch, Data, train
 from dcgraph.experiments.tasks.listops.baselines import Sequence, StateTree
-from dcgraph.experiments.tasks.listops.encoders import Counters, TwoLSTMs, nearest
-from dcgraph.experiments.tasks.listops.expressions import (
+from dcgraph.experiments.tasks.listops.data.expressions import (
     CLOSE,
     OPERATORS,
     TOKENS,
     Expression,
     parse,
 )
-from dcgraph.experiments.tasks.listops.generator import distinct
-from dcgraph.experiments.tasks.listops.messages import (
+from dcgraph.experiments.tasks.listops.data.generator import distinct
+from dcgraph.experiments.tasks.listops.data.sets import distribution_of, tables_of, tensors_of
+from dcgraph.experiments.tasks.listops.decoding import measure
+from dcgraph.experiments.tasks.listops.model.edges import Counters, TwoLSTMs, nearest
+from dcgraph.experiments.tasks.listops.model.latent_tree import LatentTree
+from dcgraph.experiments.tasks.listops.model.messages import (
     MessageLayers,
     Routes,
     kept,
     messages,
     messages_by_torch,
 )
-from dcgraph.experiments.tasks.listops.model import LatentTree
-from dcgraph.experiments.tasks.listops.sets import law_of
-from dcgraph.experiments.tasks.listops.task import (
-    PAPER,
-    ListOps,
-    ListOpsSettings,
-    measure,
-    tables_of,
-)
-from dcgraph.experiments.tasks.listops.tensors import tensors_of
+from dcgraph.experiments.tasks.listops.settings import PAPER, ListOpsSettings
+from dcgraph.experiments.tasks.listops.task import ListOps
 
 TEXTS = ("[MAX 2 9 [MIN 4 7 ] 0 ]", "[MED 3 1 ]", "[MIN [MAX 1 2 ] [MED 8 [MAX 0 5 ] 3 ] ]")
 VARIANTS = {
@@ -318,7 +313,9 @@ def counting_parser(counters: Counters) -> Counters:
 
 
 def deep_expressions() -> list[Expression]:
-    return distinct(law_of(10, longest=100), 30, Random(1)) + distinct(law_of(4), 30, Random(2))
+    return distinct(distribution_of(10, longest=100), 30, Random(1)) + distinct(
+        distribution_of(4), 30, Random(2)
+    )
 
 
 def test_counters_can_parse_at_any_depth() -> None:
@@ -389,7 +386,9 @@ def inputs_of(batch: Batch) -> Batch:
 @pytest.fixture(scope="module")
 def small_data() -> Data:
     """A few short expressions in tables of two widths."""
-    drawn = distinct(law_of(1), 60, Random(3)) + distinct(law_of(2), 60, Random(4))
+    drawn = distinct(distribution_of(1), 60, Random(3)) + distinct(
+        distribution_of(2), 60, Random(4)
+    )
     tables = tables_of(drawn)
     assert [t["tokens"].shape[1] for t in tables[:2]] == [7, 12]
     return Data(dict.fromkeys(("train", "validation", "test"), tables[:2]), "small")
@@ -441,7 +440,7 @@ def test_settings_that_make_no_sense_are_refused() -> None:
         ListOpsSettings(parents="operators")
     with pytest.raises(ValueError, match="add --earlier"):
         ListOpsSettings(senders="values")
-    with pytest.raises(ValueError, match="looks back alone"):
+    with pytest.raises(ValueError, match="only looks back"):
         ListOpsSettings(encoder="ternary")
     with pytest.raises(ValueError, match="has no direction"):
         ListOpsSettings(prior="spanning_tree")

@@ -13,13 +13,20 @@ from torch import Tensor
 import dcgraph as dc
 from dcgraph.experiments.engine.step import set_decode
 from dcgraph.experiments.engine.task import Data
-from dcgraph.experiments.tasks.listops.decoding import Decoded, Decoder, at_once, groups
-from dcgraph.experiments.tasks.listops.encoders import Counters
-from dcgraph.experiments.tasks.listops.expressions import CLOSE, MIN, ZERO, parse, tree_of
-from dcgraph.experiments.tasks.listops.model import LatentTree
+from dcgraph.experiments.tasks.listops.data.expressions import CLOSE, MIN, ZERO, parse, tree_of
+from dcgraph.experiments.tasks.listops.data.sets import tables_of, tensors_of
+from dcgraph.experiments.tasks.listops.decoding import (
+    Decoded,
+    Decoder,
+    at_once,
+    count,
+    groups,
+    measure,
+)
+from dcgraph.experiments.tasks.listops.model.edges import Counters
+from dcgraph.experiments.tasks.listops.model.latent_tree import LatentTree
 from dcgraph.experiments.tasks.listops.reading import answers, read
-from dcgraph.experiments.tasks.listops.task import ListOpsSettings, count, measure, tables_of
-from dcgraph.experiments.tasks.listops.tensors import tensors_of
+from dcgraph.experiments.tasks.listops.settings import ListOpsSettings
 from dcgraph.nodes import Decode
 from listops_models import ABLE, RANDOM, TASK, able_model, some_expressions
 from statistics_of_fit import chi_square_p
@@ -101,10 +108,10 @@ def test_draws_have_the_law_of_the_scores() -> None:
     draws = 20_000
     decoded = Decoder(model)(tokens.expand(draws, -1), torch.full((draws,), 4), None, 1)
     for child in (2, 3):  # the only ones with several tokens before them
-        law = scores[child, :child].softmax(-1)
+        distribution = scores[child, :child].softmax(-1)
         seen = decoded.parents[:, child].bincount(minlength=child)
-        assert chi_square_p(seen, law) > 1e-4
-        assert chi_square_p(seen, law.roll(1)) < 1e-4, "the test can fail"
+        assert chi_square_p(seen, distribution) > 1e-4
+        assert chi_square_p(seen, distribution.roll(1)) < 1e-4, "the test can fail"
 
 
 def test_padding_changes_nothing() -> None:

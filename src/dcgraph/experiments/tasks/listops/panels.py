@@ -10,13 +10,12 @@ from torch import nn
 
 from ...engine.panels import Examples, Exhibit, Grid, Shown
 from ...engine.task import Data
+from .data.expressions import CLOSE, OPERATORS, TOKENS, ZERO, Expression, text_of, tree_of
+from .data.sets import ROUNDS, tensors_of
 from .decoding import Decoder
-from .encoders import Counters
-from .expressions import CLOSE, OPERATORS, TOKENS, ZERO, Expression, text_of, tree_of
-from .model import LatentTree
+from .model.edges import Counters
+from .model.latent_tree import LatentTree
 from .reading import Reading, read
-from .sets import ROUNDS
-from .tensors import tensors_of
 
 _FIRST = 4  # examples from the test set
 _WRONG = 4  # and errors among those looked at

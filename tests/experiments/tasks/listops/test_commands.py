@@ -22,11 +22,10 @@ from dcgraph.experiments import cli
 from dcgraph.experiments.engine.models import save_model
 from dcgraph.experiments.engine.panels import Examples, Grid
 from dcgraph.experiments.engine.task import Data
-from dcgraph.experiments.tasks.listops import commands, sets
-from dcgraph.experiments.tasks.listops import task as listops
-from dcgraph.experiments.tasks.listops.decoding import Decoder
-from dcgraph.experiments.tasks.listops.encoders import Counters
-from dcgraph.experiments.tasks.listops.expressions import (
+from dcgraph.experiments.tasks.listops import commands
+from dcgraph.experiments.tasks.listops.commands import Commands
+from dcgraph.experiments.tasks.listops.data import sets
+from dcgraph.experiments.tasks.listops.data.expressions import (
     CLOSE,
     Expression,
     parse,
@@ -34,10 +33,11 @@ from dcgraph.experiments.tasks.listops.expressions import (
     tree_of,
     write,
 )
-from dcgraph.experiments.tasks.listops.model import LatentTree
-from dcgraph.experiments.tasks.listops.page import drawing, heights, write_page
-from dcgraph.experiments.tasks.listops.reading import Reading, read
-from dcgraph.experiments.tasks.listops.task import tables_of
+from dcgraph.experiments.tasks.listops.data.sets import tables_of
+from dcgraph.experiments.tasks.listops.decoding import Decoder
+from dcgraph.experiments.tasks.listops.model.edges import Counters
+from dcgraph.experiments.tasks.listops.model.latent_tree import LatentTree
+from dcgraph.experiments.tasks.listops.reading import Reading, drawing, heights, read, write_page
 from listops_models import ABLE, RANDOM, TASK, able_model, some_expressions
 from pages import Page, in_browser, measured_in_browser
 
@@ -115,7 +115,7 @@ def test_evaluate_a_file(name: str, models: dict[str, Path], tmp_path: Path, run
     said = json.loads(
         run("evaluate", "listops", "--model", models[name], "--data", tmp_path / "own.txt")
     )
-    model, _ = commands.load(models[name])
+    model, _ = Commands(TASK).load(models[name])
     assert isinstance(model, LatentTree)
     readings = read(Decoder(model), [parse(text) for text in texts], 5)
     right, edges, inner = 0, [], []
@@ -150,7 +150,7 @@ def test_evaluate_a_set_with_the_rounds_its_name_states(
     models: dict[str, Path], tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deep = some_expressions(10, depths=(8,))
-    monkeypatch.setattr(listops, "_generated", lambda seed: small_data(d8=deep))
+    monkeypatch.setattr(sets, "as_data", lambda seed: small_data(d8=deep))
     model = ("evaluate", "listops", "--model", models["able"])
     of_test, of_d8 = json.loads(run(*model)), json.loads(run(*model, "--set", "d8"))
     assert (of_test["data"], of_test["rounds"], of_test["expressions"]) == ("test", 5, 120)
@@ -185,7 +185,7 @@ def test_evaluate_says_what_is_wrong(
     complaint: Callable[..., str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(listops, "_generated", lambda seed: small_data())
+    monkeypatch.setattr(sets, "as_data", lambda seed: small_data())
     command = ("evaluate", "listops", "--model", models["able"])
     bad = tmp_path / "bad.txt"
     bad.write_text("[MAX 1 2 ]\t2\n[MAX 1 2\t2\n")
@@ -215,7 +215,7 @@ def test_the_model_in_the_package_is_the_default(
 ) -> None:
     monkeypatch.setattr(commands, "files", lambda package: models["able"].parent)
     monkeypatch.setattr(commands, "SHIPPED", "able.safetensors")
-    monkeypatch.setattr(listops, "_generated", lambda seed: small_data())
+    monkeypatch.setattr(sets, "as_data", lambda seed: small_data())
     assert run("predict", "listops", EXPRESSION).startswith(EXPRESSION)
     assert json.loads(run("evaluate", "listops"))["model"] == "shipped"
 
@@ -295,7 +295,7 @@ def test_what_hangs_on_a_bracket_that_sends_nothing_as_text() -> None:
 
 @pytest.mark.parametrize("name", ["able", "random"])
 def test_every_token_is_shown_once_and_marked_rightly(name: str, models: dict[str, Path]) -> None:
-    model, _ = commands.load(models[name])
+    model, _ = Commands(TASK).load(models[name])
     assert isinstance(model, LatentTree)
     for reading in read(Decoder(model), some_expressions(10), 5):
         shown = [node.position for node in reading.outline()]
@@ -357,7 +357,7 @@ def test_predict_answers_lines_in_their_order(
     file = tmp_path / "lines.txt" if source == "file" else "-"
     where: list[str | Path] = ["-"] if source == "stdin" else ["--file", file]
     said = run("predict", "listops", *where, "--model", models["able"])
-    model, _ = commands.load(models["able"])
+    model, _ = Commands(TASK).load(models["able"])
     assert isinstance(model, LatentTree)
     expected = []
     for text in texts:
@@ -413,7 +413,7 @@ def page(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> P
     path = tmp_path_factory.mktemp("page") / "page.html"
     readings = []
     for name in ("able", "random"):
-        model, _ = commands.load(models[name])
+        model, _ = Commands(TASK).load(models[name])
         assert isinstance(model, LatentTree)
         readings += read(Decoder(model), some_expressions(1), 4)
     write_page(path, readings, "<script>alert(1)</script>")
@@ -502,10 +502,10 @@ def test_data_writes_all_sets(
 
 
 @pytest.mark.parametrize("name", ["able", "random"])
-def test_the_exhibits_are_what_the_model_does(name: str, models: dict[str, Path]) -> None:
-    model, settings = commands.load(models[name])
+def test_the_panels_are_what_the_model_does(name: str, models: dict[str, Path]) -> None:
+    model, settings = Commands(TASK).load(models[name])
     assert isinstance(model, LatentTree)
-    examples, *grids = TASK.exhibits(model, settings, small_data())
+    examples, *grids = TASK.panels(model, settings, small_data())
     if isinstance(model.edges.encode, Counters):
         counters = grids.pop(0)
         assert isinstance(counters, Grid)
@@ -535,9 +535,9 @@ def test_the_exhibits_are_what_the_model_does(name: str, models: dict[str, Path]
             assert sum(bool(right) for _, right in cells) > 50
 
 
-def test_the_exhibits_of_a_model_without_a_tree(models: dict[str, Path]) -> None:
-    model, settings = commands.load(models["flat"])
-    (examples,) = TASK.exhibits(model, settings, small_data())
+def test_the_panels_of_a_model_without_a_tree(models: dict[str, Path]) -> None:
+    model, settings = Commands(TASK).load(models["flat"])
+    (examples,) = TASK.panels(model, settings, small_data())
     assert isinstance(examples, Examples)
     for expression, answer in examples.rows:
         said = int(answer.text.removeprefix("= "))
