@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from dcgraph.experiments.engine.task import Batch, Data
+from dcgraph.experiments.tasks.listops.data import sets
 from dcgraph.experiments.tasks.listops.data.expressions import (
     CLOSE,
     MIN,
@@ -133,7 +134,7 @@ def tree_model(name: str, seed: int = 0) -> LatentTree:
 
 
 def inputs_of(batch: Batch) -> Batch:
-    return ListOps().inputs(PAPER, {}, batch, training=False)
+    return sets.to_batch({}, batch, False)
 
 
 EXPRESSION = "[MAX 2 9 [MIN 4 7 ] 0 ]"
@@ -160,4 +161,6 @@ def python_parents(text: str) -> list[int]:
 
 def small_data(**deeper: list[Expression]) -> Data:
     splits = {"train": some_expressions(5), "test": some_expressions(30), **deeper}
-    return Data({name: tables_of(some) for name, some in splits.items()}, "")
+    return Data(
+        {name: tables_of(some) for name, some in splits.items()}, "", to_batch=sets.to_batch
+    )

@@ -171,25 +171,25 @@ def test_what_is_counted(settings: ListOpsSettings) -> None:
     torch.manual_seed(0)
     model = able_model() if settings == ABLE else TASK.model(settings).eval()
     expressions = some_expressions(20)
-    right = {"task": 0, "edge": 0, "inter": 0}
+    right = {"task accuracy": 0, "edge precision": 0, "intermediate accuracy": 0}
     out_of = dict(right)
     for expression in expressions:
         truth, table = tree_of(expression), tensors_of([expression])
         batch = table["tokens"].long(), table["length"], table["parents"].long()
         with torch.no_grad():
             answer = int(model(*batch).argmax())
-        right["task"] += answer == truth.values[0]
-        out_of["task"] += 1
+        right["task accuracy"] += answer == truth.values[0]
+        out_of["task accuracy"] += 1
         if not isinstance(model, LatentTree):
             continue
         parents, values = by_the_model(model, *batch, 5)
         for k, token in enumerate(expression):
             if k and token != CLOSE:
-                right["edge"] += int(parents[0, k]) == truth.parents[k]
-                out_of["edge"] += 1
+                right["edge precision"] += int(parents[0, k]) == truth.parents[k]
+                out_of["edge precision"] += 1
             if k and MIN <= token < ZERO:
-                right["inter"] += int(values[-1, 0, k]) == truth.values[k]
-                out_of["inter"] += 1
+                right["intermediate accuracy"] += int(values[-1, 0, k]) == truth.values[k]
+                out_of["intermediate accuracy"] += 1
     tables = tables_of(expressions)
     counted = count(model, tables, 5)
     assert counted == {name: (right[name], n) for name, n in out_of.items() if n}

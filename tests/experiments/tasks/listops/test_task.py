@@ -11,6 +11,7 @@ from torch import nn
 
 import dcgraph as dc
 from dcgraph.experiments.engine import Data, train
+from dcgraph.experiments.tasks.listops.data import sets
 from dcgraph.experiments.tasks.listops.data.expressions import (
     OPERATORS,
     parse,
@@ -55,12 +56,14 @@ def small_data() -> Data:
     )
     tables = tables_of(drawn)
     assert [t["tokens"].shape[1] for t in tables[:2]] == [7, 12]
-    return Data(dict.fromkeys(("train", "validation", "test"), tables[:2]), "small")
+    return Data(
+        dict.fromkeys(("train", "validation", "test"), tables[:2]), "small", to_batch=sets.to_batch
+    )
 
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_every_variant_trains(name: str, small_data: Data) -> None:
-    settings = replace(VARIANTS[name], epochs=1, batch=20, moves=2, lr=1e-3)
+    settings = replace(VARIANTS[name], epochs=1, batch=20, schedule_steps=2, lr=1e-3)
     replicas = [replace(settings, seed=seed) for seed in range(2)]
     outcome = train(ListOps(), replicas, small_data)
     assert outcome.stopped_at == [None, None]
@@ -84,12 +87,14 @@ def test_measures_are_ratios_over_all_edges_and_operators(small_data: Data) -> N
         first.bias.fill_(1.0)
         last.weight[3].fill_(1.0)
     found = measure(model, small_data, "test", rounds=7)
-    assert found["edge"] == 1.0
+    assert found["edge precision"] == 1.0
     labels = torch.cat([table["label"] for table in small_data.tables("test")])
-    assert found["task"] == pytest.approx(float((labels == 3).float().mean()))
+    assert found["task accuracy"] == pytest.approx(float((labels == 3).float().mean()))
     operators = torch.tensor(list(OPERATORS))
     inner = [
         table["values"][(table["parents"] >= 0) & torch.isin(table["tokens"], operators)]
         for table in small_data.tables("test")
     ]
-    assert found["inter"] == pytest.approx(float((torch.cat(inner) == 3).float().mean()))
+    assert found["intermediate accuracy"] == pytest.approx(
+        float((torch.cat(inner) == 3).float().mean())
+    )

@@ -13,8 +13,8 @@ from torch import nn
 
 from ...._arguments import closest
 from ....nodes import Decode
-from ...engine.datasets import DataError
-from ...engine.models import ModelError, load_model
+from ...engine.errors import DataError, ModelError
+from ...engine.models import load_model
 from ...engine.step import set_decode
 from ...engine.task import Batch, Data, Task
 from .data import sets
@@ -28,12 +28,18 @@ from .settings import ListOpsSettings
 SHIPPED = "best.safetensors"
 
 _AT_ONCE = 1000  # lines of a stream that are answered together
+_COUNTED = {
+    "task accuracy": "expressions",
+    "edge precision": "edges",
+    "intermediate accuracy": "intermediate values",
+}
+"""What each share is a share of."""
 
 
 class Commands:
     """The commands of the task; what they read is a model of it."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: Task[ListOpsSettings]) -> None:
         self._task = task
 
     def by_name(self) -> dict[str, Callable[..., str | Iterator[str]]]:
@@ -92,16 +98,9 @@ class Commands:
             "rounds": used,
             "decode": decode,
         }
-        words = {
-            "task": ("task accuracy", "expressions"),
-            "edge": ("edge precision", "edges"),
-            "inter": ("intermediate accuracy", "intermediate values"),
-        }
-        for key, (share, number) in words.items():
-            if key in counted:
-                right, out_of = counted[key]
-                answer |= {share: round(right / out_of, 6)} if out_of else {}
-                answer |= {number: out_of}
+        for share, (right, out_of) in counted.items():
+            answer |= {share: round(right / out_of, 6)} if out_of else {}
+            answer |= {_COUNTED[share]: out_of}
         return json.dumps(answer, indent=1)
 
     def predict(

@@ -179,11 +179,11 @@ def measure(model: nn.Module, data: Data, split: str, rounds: int) -> dict[str, 
 
 @torch.no_grad()
 def count(model: nn.Module, tables: Iterable[Batch], rounds: int) -> dict[str, tuple[int, int]]:
-    """How many are right, and of how many: "task" answers, "edge"s and "inter"mediate values.
+    """How many are right, and of how many: answers, edges and intermediate values.
 
-    Edges count for all tokens but the root and closing brackets; intermediate values for all
-    operators but the root. A model whose states are no digits has no intermediate values, one
-    without a tree only answers.
+    By the names of the metrics that these make. Edges count for all tokens but the root and closing
+    brackets; intermediate values for all operators but the root. A model whose states are no digits
+    has no intermediate values, one without a tree only answers.
     """
     decoder = Decoder(model) if isinstance(model, LatentTree) else None
     right: dict[str, list[Tensor]] = {}
@@ -208,12 +208,15 @@ def _verdicts(
     if isinstance(model, StateTree):
         edges, answers = model.run(tokens, rows["length"], parents, rounds)
         found = edges.gather(-1, parents.clamp(min=0).unsqueeze(-1)).squeeze(-1) > 0
-        return {"task": answers.argmax(-1) == rows["label"], "edge": found[counted]}
+        return {
+            "task accuracy": answers.argmax(-1) == rows["label"],
+            "edge precision": found[counted],
+        }
     if not isinstance(model, Decoder):
-        return {"task": model(tokens, rows["length"], parents).argmax(-1) == rows["label"]}
+        return {"task accuracy": model(tokens, rows["length"], parents).argmax(-1) == rows["label"]}
     decoded = model(tokens, rows["length"], parents, rounds)
     return {
-        "task": decoded.answers == rows["label"],
-        "edge": (decoded.parents == parents)[counted],
-        "inter": (decoded.values[-1] == rows["values"])[counted & (tokens < ZERO)],
+        "task accuracy": decoded.answers == rows["label"],
+        "edge precision": (decoded.parents == parents)[counted],
+        "intermediate accuracy": (decoded.values[-1] == rows["values"])[counted & (tokens < ZERO)],
     }

@@ -8,7 +8,7 @@ from itertools import islice
 import torch
 from torch import nn
 
-from ...engine.panels import Examples, Exhibit, Grid, Shown
+from ...engine.panels import Examples, Grid, Panel, Shown
 from ...engine.task import Data
 from .data.expressions import CLOSE, OPERATORS, TOKENS, ZERO, Expression, text_of, tree_of
 from .data.sets import ROUNDS, tensors_of
@@ -22,7 +22,7 @@ _WRONG = 4  # and errors among those looked at
 _LOOKED_AT = 1000
 
 
-def of_model(model: nn.Module, data: Data) -> tuple[Exhibit, ...]:
+def of_model(model: nn.Module, data: Data) -> tuple[Panel, ...]:
     """Examples for every model; the operators of those that pass messages."""
     expressions = _expressions(data)
     if isinstance(model, LatentTree):

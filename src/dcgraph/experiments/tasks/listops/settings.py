@@ -5,43 +5,43 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from ...engine.settings import Settings, shared
+from ...engine.settings import Settings, setting
 
 
 @dataclass(frozen=True, kw_only=True)
 class ListOpsSettings(Settings):
     """Settings of the ListOps task."""
 
-    model: Literal["tree", "states", "lstm"] = shared(
+    model: Literal["tree", "states", "lstm"] = setting(
         "tree", "the paper's; or the same without digits as states; or an LSTM"
     )
-    edges: Literal["learned", "given"] = shared("learned", "whether the parse tree is given")
-    encoder: Literal["lstm", "counters", "nearest", "ternary"] = shared(
+    edges: Literal["learned", "given"] = setting("learned", "whether the parse tree is given")
+    encoder: Literal["lstm", "counters", "nearest", "ternary"] = setting(
         "lstm",
         "what scores the edges: two LSTMs; counters; those, and the nearest match is the parent; "
         "and at test they go up, down or stay",
     )
-    prior: Literal["one_parent", "arborescence", "spanning_tree"] = shared(
+    prior: Literal["one_parent", "arborescence", "spanning_tree"] = setting(
         "one_parent", "a parent for each token; or a tree, with or without direction"
     )
-    parents: Literal["tokens", "operators"] = shared("tokens", "who can be a parent")
-    silent_root: bool = shared(
+    parents: Literal["tokens", "operators"] = setting("tokens", "who can be a parent")
+    silent_root: bool = setting(
         False, "the root sends nothing, and no token is its own parent; earlier implies it"
     )
-    earlier: bool = shared(False, "a parent stands before its child, and the root sends nothing")
-    senders: Literal["tokens", "values"] = shared(
+    earlier: bool = setting(False, "a parent stands before its child, and the root sends nothing")
+    senders: Literal["tokens", "values"] = setting(
         "tokens", "who sends to its parent: all tokens, or all but closing brackets"
     )
-    rounds: int = shared(5, "rounds of messages")
-    restart: bool = shared(False, "a token's value comes only from its children's")
-    residual: Literal["drop", "always", "weighted"] = shared("drop", "kind of residual")
-    gate: Literal["call", "example", "vector"] = shared("call", "what shares a draw of the gate")
-    dim: int = shared(60, "width of the states")
-    dropout: float = shared(0.1, "dropout of the messages")
-    masks: Literal["token", "pair"] = shared(
+    rounds: int = setting(5, "rounds of messages")
+    restart: bool = setting(False, "a token's value comes only from its children's")
+    residual: Literal["drop", "always", "weighted"] = setting("drop", "kind of residual")
+    gate: Literal["call", "example", "vector"] = setting("call", "what shares a draw of the gate")
+    dim: int = setting(60, "width of the states")
+    dropout: float = setting(0.1, "dropout of the messages")
+    masks: Literal["token", "pair"] = setting(
         "token", "what has a dropout mask: a sender and the token it sends to, or each pair"
     )
-    decode: Literal["argmax", "sample"] = shared(
+    decode: Literal["argmax", "sample"] = setting(
         "sample", "how the nodes choose where the best weights are chosen"
     )
 
@@ -70,7 +70,7 @@ class ListOpsSettings(Settings):
             raise ValueError(f"dropout={self.dropout}, but a share lies in [0, 1).")
 
 
-PAPER = ListOpsSettings(epochs=100, batch=100, moves=10, evaluations=1, lr=5e-4)
+PAPER = ListOpsSettings(epochs=100, batch=100, schedule_steps=10, evaluations=1, lr=5e-4)
 BEST = replace(
     PAPER, epochs=20, lr=2e-3, decay=0.4, average=0.998, tau=2.0, gamma=0.02, alpha_step=0.01,
     encoder="ternary", parents="operators", earlier=True, senders="values", restart=True,

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import ClassVar, cast
+from typing import ClassVar
 
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ....nodes import Decode
-from ...engine.panels import Exhibit
+from ...engine.metrics import Metric, Metrics
+from ...engine.panels import Panel
 from ...engine.settings import Settings
 from ...engine.step import set_decode
-from ...engine.task import Batch, Data, Task
+from ...engine.task import Batch, Data, Execution, Task
 from . import panels
 from .baselines import Sequence, StateTree
 from .commands import Commands
@@ -28,16 +28,16 @@ _DATA_SEED = 0
 _COUNTERS = 4
 
 
-class ListOps(Task):
+class ListOps(Task[ListOpsSettings]):
     name: ClassVar[str] = "listops"
     settings: ClassVar[type[Settings]] = ListOpsSettings
     presets: ClassVar[Mapping[str, Settings]] = {"paper": PAPER, "best": BEST}
 
-    def data(self, settings: Settings, data_dir: Path | None = None) -> Data:
+    def data(self, settings: ListOpsSettings, data_dir: Path | None = None) -> Data:
         return sets.as_data(_DATA_SEED)
 
-    def model(self, settings: Settings) -> nn.Module:
-        s = cast(ListOpsSettings, settings)
+    def model(self, settings: ListOpsSettings) -> nn.Module:
+        s = settings
         if s.model == "lstm":
             return Sequence(s.dim)
         edges = Edges(
@@ -61,14 +61,6 @@ class ListOps(Task):
             masks=s.masks,
         )
 
-    def inputs(self, settings: Settings, shared: Batch, rows: Batch, training: bool) -> Batch:
-        return {
-            "tokens": rows["tokens"].long(),
-            "lengths": rows["length"],
-            "parents": rows["parents"].long(),
-            "label": rows["label"],
-        }
-
     def loss(self, model: nn.Module, batch: Batch) -> Float[Tensor, " examples"]:
         return F.cross_entropy(self._answers(model, batch), batch["label"], reduction="none")
 
@@ -80,26 +72,28 @@ class ListOps(Task):
         answers: Tensor = model(batch["tokens"], batch["lengths"], batch["parents"])
         return answers
 
-    def chosen_by(self, settings: Settings) -> Decode:
-        # As the paper's code. Argmax would let the root of its model send to itself.
-        return cast(ListOpsSettings, settings).decode
-
-    def readout(self, model: nn.Module, settings: Settings, data: Data) -> dict[str, float]:
-        """Task, edges and intermediate values on all test sets, decoded both ways."""
-        numbers: dict[str, float] = {}
-        for decode in ("argmax", "sample"):
-            set_decode(model, decode)
-            for name in (
-                "test",
-                *sets.DEEPER,
-                *(s for s in data.splits if s.startswith("critical")),
-            ):
+    def final_metrics(
+        self,
+        model: nn.Module,
+        settings: ListOpsSettings,
+        data: Data,
+        calibration: Mapping[str, float],
+    ) -> Metrics:
+        """Answers, edges and intermediate values on all test sets, decoded both ways."""
+        found: Metrics = {}
+        for decoder in ("argmax", "sample"):
+            set_decode(model, decoder)
+            for name in (each for each in sets.TESTS if each in data.splits):
                 measured = measure(model, data, name, sets.rounds_for(name))
-                numbers |= {f"{name} {what}/{decode}": value for what, value in measured.items()}
+                found |= {Metric(what, name, decoder): share for what, share in measured.items()}
         set_decode(model, "argmax")
-        return numbers
+        return found
 
-    def exhibits(self, model: nn.Module, settings: Settings, data: Data) -> tuple[Exhibit, ...]:
+    def execution(self, settings: ListOpsSettings) -> Execution:
+        # As the paper's code. Argmax would let the root of its model send to itself.
+        return Execution(decoder=settings.decode)
+
+    def panels(self, model: nn.Module, settings: ListOpsSettings, data: Data) -> tuple[Panel, ...]:
         return panels.of_model(model, data)
 
     def commands(self) -> Mapping[str, Callable[..., str | Iterator[str]]]:

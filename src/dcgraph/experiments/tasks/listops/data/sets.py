@@ -24,7 +24,12 @@ SPLITS = {"train": 20_000, "validation": 2_000, "test": 2_000}
 DEEPER = {"d8": (8, 50), "d10": (10, 50), "d8-long": (8, 100), "d10-long": (10, 100)}
 """Tests of 2,000 expressions beyond the training data: depth and largest number of tokens."""
 
-CRITICAL_DEPTHS = range(1, 9)
+CRITICAL = {f"critical-d{depth}": depth for depth in range(1, 9)}
+"""Depth-critical tests, and their depths."""
+
+TESTS = ("test", *DEEPER, *CRITICAL)
+"""All sets that a trained model is measured on."""
+
 ROUNDS = 5
 """Rounds of messages with which a model is measured, unless a set is deeper."""
 
@@ -52,8 +57,7 @@ def rounds_for(name: str) -> int:
     >>> [rounds_for(name) for name in ("test", "d10-long", "critical-d2", "critical-d8", "other")]
     [5, 10, 5, 8, 5]
     """
-    stated = {deeper: depth for deeper, (depth, _) in DEEPER.items()}
-    stated |= {f"critical-d{depth}": depth for depth in CRITICAL_DEPTHS}
+    stated = CRITICAL | {deeper: depth for deeper, (depth, _) in DEEPER.items()}
     return max(ROUNDS, stated.get(name, 0))
 
 
@@ -84,10 +88,8 @@ def generate_critical(
 ) -> dict[str, list[Expression]]:
     """The depth-critical expressions, ``critical-d1`` to ``critical-d8``; none of them is known."""
     return {
-        f"critical-d{depth}": critical(
-            distribution_of(depth), size, _source(seed, 20 + depth), known
-        )
-        for depth in CRITICAL_DEPTHS
+        name: critical(distribution_of(depth), size, _source(seed, 20 + depth), known)
+        for name, depth in CRITICAL.items()
     }
 
 
@@ -118,10 +120,20 @@ def as_data(seed: int) -> Data:
     known = {expression for drawn in sets.values() for expression in drawn}
     sets |= generate_critical(seed, known)
     splits = {split: [e for depth in DEPTHS for e in sets[f"{split}-d{depth}"]] for split in SPLITS}
-    others = {name: drawn for name, drawn in sets.items() if not name.startswith(tuple(splits))}
+    others = {name: sets[name] for name in (*DEEPER, *CRITICAL)}
     tables = {name: tables_of(drawn) for name, drawn in (splits | others).items()}
     fingerprint = fingerprint_of(*(table["tokens"] for some in tables.values() for table in some))
-    return Data(tables, fingerprint)
+    return Data(tables, fingerprint, to_batch=to_batch)
+
+
+def to_batch(constants: Batch, rows: Batch, training: bool) -> Batch:
+    """What loss and metrics see of some rows; the tree is for models that are given it."""
+    return {
+        "tokens": rows["tokens"].long(),
+        "lengths": rows["length"],
+        "parents": rows["parents"].long(),
+        "label": rows["label"],
+    }
 
 
 def tables_of(expressions: list[Expression]) -> list[Batch]:
