@@ -105,6 +105,11 @@ VARIANTS = {
         gate="vector",
         restart=True,
     ),
+    "silent root": replace(PAPER, silent_root=True),
+    "earlier": replace(PAPER, earlier=True),
+    "operators": replace(PAPER, earlier=True, parents="operators"),
+    "best match": replace(PAPER, earlier=True, parents="operators", encoder="counters"),
+    "nearest match": replace(PAPER, earlier=True, parents="operators", encoder="nearest"),
     "given": replace(PAPER, edges="given"),
     "pairs": replace(PAPER, masks="pair"),
     "always": replace(PAPER, residual="always"),
@@ -118,7 +123,20 @@ VARIANTS = {
 }
 
 
-OURS = ("paper", "counters", "given", "pairs", "always", "weighted")
+OURS = (
+    "paper",
+    "counters",
+    "silent root",
+    "earlier",
+    "operators",
+    "best match",
+    "nearest match",
+    "given",
+    "pairs",
+    "always",
+    "weighted",
+)
+LEARNED = tuple(name for name, settings in VARIANTS.items() if settings.edges == "learned")
 
 
 def batch_of(texts: tuple[str, ...]) -> Batch:

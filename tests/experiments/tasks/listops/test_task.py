@@ -7,10 +7,12 @@ from random import Random
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import dcgraph as dc
-from dcgraph.experiments.engine import Data, train
+from dcgraph.experiments.engine import Batch, Data, train
+from dcgraph.experiments.engine.step import set_decode
+from dcgraph.experiments.tasks.listops.baselines import StateTree
 from dcgraph.experiments.tasks.listops.data import sets
 from dcgraph.experiments.tasks.listops.data.expressions import (
     OPERATORS,
@@ -18,9 +20,10 @@ from dcgraph.experiments.tasks.listops.data.expressions import (
 )
 from dcgraph.experiments.tasks.listops.data.generator import distinct
 from dcgraph.experiments.tasks.listops.data.sets import distribution_of, tables_of
-from dcgraph.experiments.tasks.listops.decoding import measure
+from dcgraph.experiments.tasks.listops.decoding import Decoder, measure
+from dcgraph.experiments.tasks.listops.model.latent_tree import LatentTree
 from dcgraph.experiments.tasks.listops.task import ListOps
-from listops_models import VARIANTS, inputs_of, tree_model
+from listops_models import LEARNED, TEXTS, VARIANTS, batch_of, inputs_of, tree_model
 
 
 @pytest.mark.parametrize("name", ["paper", "counters", "arborescence", "states", "lstm"])
@@ -98,3 +101,84 @@ def test_measures_are_ratios_over_all_edges_and_operators(small_data: Data) -> N
     assert found["intermediate accuracy"] == pytest.approx(
         float((torch.cat(inner) == 3).float().mean())
     )
+
+
+def other_trees(batch: Batch) -> dict[str, Tensor]:
+    """The gold parents, and others: all on the root, on the token before, on random ones, none."""
+    parents = batch["parents"]
+    place = torch.arange(parents.shape[1]).expand(parents.shape)
+    inside = (parents >= 0).long()
+    return {
+        "gold": parents,
+        "root": parents * (1 - inside),
+        "before": torch.where(parents >= 0, place - 1, -1),
+        "random": torch.where(parents >= 0, torch.randint_like(parents, 4), -1),
+        "none": torch.full_like(parents, -1),
+    }
+
+
+@pytest.mark.parametrize("name", LEARNED)
+def test_a_learned_tree_owes_nothing_to_the_gold_one(name: str) -> None:
+    """Loss, all gradients and metrics are equal to the bit whatever the gold parents are."""
+    torch.manual_seed(0)
+    model = ListOps().model(VARIANTS[name])
+    batch = inputs_of(batch_of(TEXTS))
+    found = {}
+    for tree, parents in other_trees(batch).items():
+        own = {**batch, "parents": parents}
+        torch.manual_seed(1)
+        loss = ListOps().loss(model.train(), own)
+        gradients = torch.autograd.grad(loss.sum(), list(model.parameters()), allow_unused=True)
+        measured = []
+        for decoder in ("argmax", "sample"):
+            set_decode(model.eval(), decoder)
+            torch.manual_seed(2)
+            measured.append(ListOps().metrics(model, own)["accuracy"])
+            measured.append(model(own["tokens"], own["lengths"], parents).detach())
+        found[tree] = [loss.detach(), *(g for g in gradients if g is not None), *measured]
+    for tree, values in found.items():
+        for value, expected in zip(values, found["gold"], strict=True):
+            assert torch.equal(value, expected), f"the loss depends on the gold tree: {tree}"
+
+
+@pytest.mark.parametrize("name", [name for name in LEARNED if VARIANTS[name].model != "lstm"])
+def test_the_edges_of_a_learned_tree_owe_nothing_to_the_gold_one(name: str) -> None:
+    """Relaxed and hard edges, and their gradients with respect to the encoder, to the bit."""
+    torch.manual_seed(0)
+    model = ListOps().model(VARIANTS[name])
+    assert isinstance(model, LatentTree | StateTree)
+    batch = inputs_of(batch_of(TEXTS))
+    weights = torch.randn(len(TEXTS), *[batch["tokens"].shape[1]] * 2)
+    found = {}
+    for tree, parents in other_trees(batch).items():
+        given = batch["tokens"], batch["lengths"], parents
+        torch.manual_seed(1)
+        relaxed = model.train().edges(*given)
+        gradients = torch.autograd.grad((weights * relaxed).sum(), list(model.edges.parameters()))
+        assert any(gradient.any() for gradient in gradients), "the test would say little"
+        values = [relaxed.detach(), *gradients]
+        model.eval()
+        for decoder in ("argmax", "sample"):
+            set_decode(model, decoder)
+            torch.manual_seed(2)
+            values += [value.detach() for value in model.run(*given)]
+            if isinstance(model, LatentTree):
+                torch.manual_seed(2)
+                decoded = Decoder(model)(*given)
+                values += [decoded.parents, decoded.values]
+        found[tree] = values
+    for tree, values in found.items():
+        for value, expected in zip(values, found["gold"], strict=True):
+            assert torch.equal(value, expected), f"the edges depend on the gold tree: {tree}"
+
+
+def test_a_tree_that_is_given_is_used() -> None:
+    """The tests above can fail."""
+    torch.manual_seed(0)
+    model = ListOps().model(VARIANTS["given"]).eval()
+    batch = inputs_of(batch_of(TEXTS))
+    losses = [
+        ListOps().loss(model, {**batch, "parents": parents})
+        for parents in other_trees(batch).values()
+    ]
+    assert not any(torch.equal(losses[0], other) for other in losses[1:])
