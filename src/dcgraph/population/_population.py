@@ -168,7 +168,7 @@ def _flatten(model: nn.Module) -> Tensor:
         if parameter.dtype != torch.float32:
             raise TypeError(f"a parameter is {parameter.dtype}; populations train in float32.")
         pieces += [parameter.detach().flatten(), torch.zeros(_size_and_padding(parameter)[1])]
-    return torch.cat(pieces)
+    return torch.cat(pieces) if pieces else torch.zeros(0)  # a rule has none
 
 
 def _same_constants(model: nn.Module, before: dict[str, Tensor] | None) -> dict[str, Tensor]:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from dcgraph.experiments.tasks.listops.baselines import Sequence, StateTree
+from dcgraph.experiments.tasks.listops.baselines import NearestOperator, Sequence, StateTree
+from dcgraph.experiments.tasks.listops.data.expressions import CLOSE, text_of, tree_of
+from dcgraph.experiments.tasks.listops.data.sets import tables_of, tensors_of
+from dcgraph.experiments.tasks.listops.decoding import count
 from dcgraph.experiments.tasks.listops.task import ListOps
-from listops_models import TEXTS, VARIANTS, batch_of
+from listops_models import TEXTS, VARIANTS, batch_of, some_expressions
+from listops_oracles import FUNCTIONS
 
 
 def test_the_baseline_reads_the_last_token_of_each() -> None:
@@ -61,3 +65,51 @@ def test_hard_edges_of_the_baselines_are_trees() -> None:
     undirected = state_model("spanning tree").edges(batch["tokens"], batch["length"])
     assert torch.equal(undirected, undirected.mT)
     assert torch.equal(undirected.sum((1, 2)), 2.0 * (batch["length"] - 1))
+
+
+def ruled(text: str) -> tuple[list[int], dict[int, int]]:
+    """The rule, written another way: each token's parent, and the value of each operator."""
+    words, parents, latest = text.split(), [], -1
+    for position, word in enumerate(words):
+        parents.append(latest)
+        latest = position if word.startswith("[") else latest
+    values: dict[int, int] = {}
+    for position in reversed(range(len(words))):
+        if words[position].startswith("["):
+            children = [k for k, parent in enumerate(parents) if parent == position]
+            digits = [
+                values[k] if k in values else int(words[k]) for k in children if words[k] != "]"
+            ]
+            values[position] = FUNCTIONS[words[position][1:]](digits)
+    return parents, values
+
+
+def test_the_rule_takes_the_nearest_operator_before() -> None:
+    expressions = some_expressions(30)
+    model, table = NearestOperator(), tensors_of(expressions)
+    parents, values = model.run(table["tokens"].long())
+    answers = model(table["tokens"].long(), table["length"]).argmax(-1)
+    for row, expression in enumerate(expressions):
+        expected, computed = ruled(text_of(expression))
+        assert parents[row, : len(expression)].tolist() == expected
+        assert {k: int(values[row, k]) for k in computed} == computed
+        assert answers[row] == computed[0]
+
+
+def test_what_is_right_of_the_rule_is_counted() -> None:
+    expressions = some_expressions(30)
+    counted = count(NearestOperator(), tables_of(expressions), 5)
+    right = dict.fromkeys(("task accuracy", "edge precision", "intermediate accuracy"), 0)
+    out_of = dict(right)
+    for expression in expressions:
+        truth, (parents, values) = tree_of(expression), ruled(text_of(expression))
+        right["task accuracy"] += values[0] == truth.values[0]
+        out_of["task accuracy"] += 1
+        for k in range(1, len(expression)):
+            if expression[k] != CLOSE:
+                right["edge precision"] += parents[k] == truth.parents[k]
+                out_of["edge precision"] += 1
+            if k in values:
+                right["intermediate accuracy"] += values[k] == truth.values[k]
+                out_of["intermediate accuracy"] += 1
+    assert counted == {name: (right[name], out_of[name]) for name in right}

@@ -22,3 +22,7 @@ def test_settings_that_make_no_sense_are_refused() -> None:
         ListOpsSettings(prior="spanning_tree")
     with pytest.raises(ValueError, match="no rule for parents"):
         ListOpsSettings(prior="arborescence", earlier=True)
+    with pytest.raises(ValueError, match="no rule for parents"):
+        ListOpsSettings(prior="arborescence", silent_root=True)
+    with pytest.raises(ValueError, match="nothing to train; add --epochs 0"):
+        ListOpsSettings(model="nearest_operator")

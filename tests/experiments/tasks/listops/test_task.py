@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -11,7 +12,11 @@ from torch import Tensor, nn
 
 import dcgraph as dc
 from dcgraph.experiments.engine import Batch, Data, train
+from dcgraph.experiments.engine.metrics import Metric
+from dcgraph.experiments.engine.records import read_record
+from dcgraph.experiments.engine.runs import jobs_of, perform
 from dcgraph.experiments.engine.step import set_decode
+from dcgraph.experiments.engine.tables import Row, Run, Table, record_of
 from dcgraph.experiments.tasks.listops.baselines import StateTree
 from dcgraph.experiments.tasks.listops.data import sets
 from dcgraph.experiments.tasks.listops.data.expressions import (
@@ -22,6 +27,7 @@ from dcgraph.experiments.tasks.listops.data.generator import distinct
 from dcgraph.experiments.tasks.listops.data.sets import distribution_of, tables_of
 from dcgraph.experiments.tasks.listops.decoding import Decoder, measure
 from dcgraph.experiments.tasks.listops.model.latent_tree import LatentTree
+from dcgraph.experiments.tasks.listops.settings import PAPER
 from dcgraph.experiments.tasks.listops.task import ListOps
 from listops_models import LEARNED, TEXTS, VARIANTS, batch_of, inputs_of, tree_model
 
@@ -182,3 +188,26 @@ def test_a_tree_that_is_given_is_used() -> None:
         for parents in other_trees(batch).values()
     ]
     assert not any(torch.equal(losses[0], other) for other in losses[1:])
+
+
+@pytest.mark.parametrize("name", ["counters", "rule"])
+def test_without_epochs_the_initial_weights_are_tested(
+    name: str, small_data: Data, tmp_path: Path
+) -> None:
+    """So that untrained models and rules without weights have records as all others."""
+    rule = replace(PAPER, model="nearest_operator", epochs=0, batch=20)
+    settings = rule if name == "rule" else replace(VARIANTS[name], epochs=0, batch=20)
+    run = Run(name, settings, seeds=1 if name == "rule" else 2)
+    table = Table("untrained", "listops", "Untrained.", (Row(name, (run,)),), ())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ListOps, "data", lambda *_: small_data)
+        list(perform(ListOps(), jobs_of(table, table.rows[0], tmp_path), tmp_path / "work"))
+    for seed in range(run.seeds):
+        record = read_record(record_of(run, seed, "listops", tmp_path))
+        torch.manual_seed(seed)
+        model = ListOps().model(settings).eval()
+        found = measure(model, small_data, "test", rounds=5)
+        for metric, share in found.items():
+            assert record.value(Metric(metric)) == pytest.approx(share, rel=1e-5)
+        assert (record.steps, record.selection.step, record.curve.step) == (0, 0, [])
+        assert record.parameters == sum(p.numel() for p in model.parameters())

@@ -18,7 +18,7 @@ from jaxtyping import Bool, Int64
 from torch import Tensor, nn
 
 from ...engine.task import Batch, Data
-from .baselines import StateTree
+from .baselines import NearestOperator, StateTree
 from .data.expressions import CLOSE, TOKENS, ZERO, Expression
 from .model.latent_tree import LatentTree
 
@@ -212,11 +212,15 @@ def _verdicts(
             "task accuracy": answers.argmax(-1) == rows["label"],
             "edge precision": found[counted],
         }
-    if not isinstance(model, Decoder):
+    if isinstance(model, Decoder):
+        decoded = model(tokens, rows["length"], parents, rounds)
+        chosen, values = decoded.parents, decoded.values[-1]
+    elif isinstance(model, NearestOperator):
+        chosen, values = model.run(tokens)
+    else:
         return {"task accuracy": model(tokens, rows["length"], parents).argmax(-1) == rows["label"]}
-    decoded = model(tokens, rows["length"], parents, rounds)
     return {
-        "task accuracy": decoded.answers == rows["label"],
-        "edge precision": (decoded.parents == parents)[counted],
-        "intermediate accuracy": (decoded.values[-1] == rows["values"])[counted & (tokens < ZERO)],
+        "task accuracy": values[:, 0] == rows["label"],
+        "edge precision": (chosen == parents)[counted],
+        "intermediate accuracy": (values == rows["values"])[counted & (tokens < ZERO)],
     }

@@ -12,8 +12,8 @@ from ...engine.settings import Settings, setting
 class ListOpsSettings(Settings):
     """Settings of the ListOps task."""
 
-    model: Literal["tree", "states", "lstm"] = setting(
-        "tree", "the paper's; or the same without digits as states; or an LSTM"
+    model: Literal["tree", "states", "lstm", "nearest_operator"] = setting(
+        "tree", "the paper's; or the same without digits as states; or an LSTM; or a rule"
     )
     edges: Literal["learned", "given"] = setting("learned", "whether the parse tree is given")
     encoder: Literal["lstm", "counters", "nearest", "ternary"] = setting(
@@ -66,6 +66,8 @@ class ListOpsSettings(Settings):
             )
         if self.prior == "spanning_tree" and self.model == "tree":
             raise ValueError("prior='spanning_tree' has no direction; use --model states.")
+        if self.model == "nearest_operator" and self.epochs:
+            raise ValueError("model='nearest_operator' has nothing to train; add --epochs 0.")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout={self.dropout}, but a share lies in [0, 1).")
 

@@ -147,3 +147,84 @@ MASKS = Table(
         ),
     ),
 )
+
+_OPERATORS = replace(PAPER, earlier=True, parents="operators")
+_RECIPE = replace(BEST, encoder="lstm", senders="tokens", restart=False)
+
+LADDER = Table(
+    name="listops-ladder",
+    task="listops",
+    title=(
+        "ListOps by what is given, in per cent: each row from the paper's method to preset best is "
+        "given what the rows before it are, and one thing more."
+    ),
+    columns=COLUMNS,
+    rows=(
+        Row(
+            "A rule: the nearest operator before",
+            (Run("nearest-operator", replace(PAPER, model="nearest_operator", epochs=0), seeds=1),),
+            given="all: a rule for the tree, exact operators; nothing is learned",
+        ),
+        Row(
+            "The paper's method, untrained",
+            (Run("paper-untrained", replace(PAPER, epochs=0)),),
+            given="each token has one parent; nothing is learned",
+        ),
+        Row(
+            "Preset best, untrained",
+            (Run("best-untrained", replace(BEST, epochs=0)),),
+            given="all that preset best is given; nothing is learned",
+        ),
+        replace(_PAPER_ROW, given="each token has one parent"),
+        Row(
+            "+ silent root, no self-loop",
+            (Run("ladder-silent-root", replace(PAPER, silent_root=True)),),
+            given="the root sends nothing, no token is its own parent",
+        ),
+        Row(
+            "+ parent before child",
+            (Run("ladder-earlier", replace(PAPER, earlier=True)),),
+            given="a parent stands before its child",
+        ),
+        Row(
+            "+ operator parents",
+            (Run("ladder-operators", _OPERATORS),),
+            given="a parent is an operator",
+        ),
+        Row(
+            "trained as preset best",
+            (Run("ladder-recipe", _RECIPE),),
+            given="nothing more: another recipe (tau 2, learning rate, averages, no dropout)",
+        ),
+        Row(
+            "counters in place of LSTMs",
+            (Run("ladder-counters", replace(_RECIPE, encoder="counters")),),
+            given="what counts is a sum over the tokens before",
+        ),
+        Row(
+            "+ nearest match, root",
+            (Run("ladder-nearest", replace(_RECIPE, encoder="nearest")),),
+            given="the nearest match is the parent, the root takes the rest",
+        ),
+        Row(
+            "+ ternary counters",
+            (Run("ladder-ternary", replace(_RECIPE, encoder="ternary")),),
+            given="at test a token moves a counter by -g, 0 or g",
+        ),
+        Row(
+            "+ silent ]",
+            (Run("ladder-silent-bracket", replace(BEST, restart=False)),),
+            given="] sends nothing",
+        ),
+        Row(
+            "+ restart: preset best",
+            (_BEST,),
+            given="a value comes only from the children's",
+        ),
+        Row(
+            "The paper's method, the tree given",
+            (_PAPER_TREE_GIVEN,),
+            given="the tree, and nothing else of the above",
+        ),
+    ),
+)

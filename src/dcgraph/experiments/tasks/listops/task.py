@@ -16,7 +16,7 @@ from ...engine.settings import Settings
 from ...engine.step import set_decode
 from ...engine.task import Batch, Data, Execution, Task
 from . import panels
-from .baselines import Sequence, StateTree
+from .baselines import NearestOperator, Sequence, StateTree
 from .commands import Commands
 from .data import sets
 from .decoding import measure
@@ -40,6 +40,8 @@ class ListOps(Task[ListOpsSettings]):
         s = settings
         if s.model == "lstm":
             return Sequence(s.dim)
+        if s.model == "nearest_operator":
+            return NearestOperator()
         edges = Edges(
             _encoder(s) if s.edges == "learned" else None,
             parents=s.parents,

@@ -43,7 +43,7 @@ def test_padding_changes_nothing(name: str) -> None:
         length = int(alone["length"])
         own_edges, own_values = model.run(alone["tokens"], alone["length"], alone["parents"])
         start = (
-            0 if model.edges.earlier or model.edges.encode is None else 1
+            0 if model.edges.silent_root or model.edges.encode is None else 1
         )  # the paper's root is random
         assert torch.equal(edges[row, start:length, :length], own_edges[0, start:])
         assert edges[row, length:].eq(0).all(), "padding sends nothing"
