@@ -21,7 +21,7 @@ from .style import page, shades
 
 PLACES = ("embedding", "round 1", "round 2", "round 3", "round 4")
 _ROWS = {
-    "with both": "Ours, tau 1",
+    "with both": "The paper's method, tau 1",
     "without TempMatch": "without TempMatch (beta = 1)",
     "without DropRes": "without DropRes (alpha = 1)",
     "without both": "without both",

@@ -25,6 +25,7 @@ TABLES = {
     "listops": "dcgraph.experiments.tasks.listops.tables:LISTOPS",
     "listops-ablation": "dcgraph.experiments.tasks.listops.tables:ABLATION",
     "listops-masks": "dcgraph.experiments.tasks.listops.tables:MASKS",
+    "listops-ladder": "dcgraph.experiments.tasks.listops.tables:LADDER",
     "paths": "dcgraph.experiments.tasks.paths.tables:PATHS",
     "paths-extrapolation": "dcgraph.experiments.tasks.paths.tables:EXTRAPOLATION",
     "paths-small": "dcgraph.experiments.tasks.paths.tables:SMALL",

@@ -8,13 +8,16 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from ...._observe import watch
-from ....functional import one_hot
-from ....nodes import Discrete
-from .digits import DIGITS, as_digits, classifier
+from ..... import kernels
+from ....._observe import is_observed, watch
+from .....functional import one_hot
+from .....nodes import Discrete
+from .....residual import draw_gate
+from ..data.expressions import TOKENS, ZERO
 from .edges import Edges
-from .expressions import TOKENS, ZERO
 from .messages import MessageLayers, Routes
+
+DIGITS = 10
 
 
 class LatentTree(nn.Module):
@@ -29,8 +32,8 @@ class LatentTree(nn.Module):
         dim: width of the states.
         rounds: of messages, unless the call says otherwise.
         restart: what a token receives is added to its embedding in each round, and not to its
-            state. So its value is computed from those of its children alone, which are final when
-            it is computed for the last time.
+            state. So its value is computed only from those of its children, which are final when it
+            is computed for the last time.
         residual, gate: of the nodes, see :class:`Discrete`.
         dropout: on the hidden layer of the messages.
         masks: what has a dropout mask of its own: a sender and a "token" it sends to, or each
@@ -105,3 +108,47 @@ class LatentTree(nn.Module):
             if k < rounds:
                 x = as_digits(self.value, watch(f"round {k}", x), self.embedding[ZERO:])
         return edges, self.value.logits(x)
+
+
+def classifier(dim: int) -> nn.Sequential:
+    """Pred of the paper: logits of the ten digits from a state."""
+    return nn.Sequential(nn.Linear(dim, dim), nn.ReLU(), nn.Linear(dim, DIGITS, bias=False))
+
+
+def as_digits(
+    node: Discrete, x: Float[Tensor, "batch length dim"], codebook: Float[Tensor, "10 dim"]
+) -> Float[Tensor, "batch length dim"]:
+    """``node(x, codebook=codebook)`` for a node with a :func:`classifier`; in distribution."""
+    if not _has_kernel(node, x):
+        v: Tensor = node(x, codebook=codebook)
+        return v
+    from ..kernels.discrete import discrete  # it needs Triton, which not every torch has
+
+    first, _, last = node.g  # type: ignore[misc]
+    given = x.flatten(0, 1), first.weight, first.bias, last.weight, codebook, node.tau, node.beta
+    of_choice, of_residual = (share.expand(x.shape[:2]).flatten() for share in _shares(node, x))
+    inputs = (value.unsqueeze(0) for value in (*given, of_choice, of_residual))
+    return discrete(*inputs).view(x.shape)
+
+
+def _shares(node: Discrete, x: Tensor) -> tuple[Tensor, Tensor]:
+    """How much of the choice and of the residual a state gets."""
+    dropres, one = node.dropres, x.new_ones(1, 1)
+    if dropres is None:
+        return one, x.new_zeros(1, 1)
+    if dropres.mode == "always":
+        return one, one
+    if dropres.mode == "weighted":
+        return dropres.alpha * one, (1 - dropres.alpha) * one
+    gate = draw_gate(x.shape, dropres.alpha, dropres.gate, None, x.device)
+    return one, gate.squeeze(-1).to(x.dtype)
+
+
+def _has_kernel(node: Discrete, x: Tensor) -> bool:
+    usual = node.categorical.estimator == "gumbel_softmax" and node.categorical.noise == "gumbel"
+    on_gpu = x.is_cuda and x.dtype == torch.float32
+    if not (on_gpu and usual and node.training and kernels.available()) or is_observed():
+        return False
+    from ..kernels.discrete import fits  # it needs Triton
+
+    return fits(node.dim, node.categories)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from dcgraph.experiments.tasks.listops.messages import Routes, messages_by_torch
+from dcgraph.experiments.tasks.listops.model.messages import Routes, messages_by_torch
 
 kernel = pytest.importorskip(
     "dcgraph.experiments.tasks.listops.kernels.messages", reason="the kernels need Triton"

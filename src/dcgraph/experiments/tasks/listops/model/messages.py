@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from .... import kernels
+from ..... import kernels
 
 _STEPS = 1 << 16  # of the shares that can be dropped
 
@@ -56,7 +56,7 @@ class Routes:
     count: int = 0
 
     def to_root(self) -> Routes:
-        """To the first token alone."""
+        """To the first token only."""
         kinds = None if self.kinds is None else self.kinds[:, :1]
         return replace(self, edges=self.edges[:, :, :1], kinds=kinds)
 
@@ -93,7 +93,7 @@ def messages(
     If a receiver enters only through its kind, r_i = r_{k(i)}, a sender has as many messages as
     there are kinds, and not one for each receiver: less work for long sequences, and the same
     without dropout. With dropout, receivers of a kind share their masks; each message has the same
-    law.
+    distribution.
 
     Args:
         receiver: r, [kinds, dim], or [batch, receivers, dim] where there are no kinds.
@@ -141,7 +141,7 @@ def _by_kernel(
     routes: Routes,
     dropout: float,
 ) -> Tensor:
-    from .kernels.messages import messages as fused
+    from ..kernels.messages import messages as fused  # it needs Triton, which not every torch has
 
     if routes.kinds is None:  # a kind for each receiver, and a table of them for each example
         place = torch.arange(routes.edges.shape[-1], dtype=torch.int32, device=sender.device)

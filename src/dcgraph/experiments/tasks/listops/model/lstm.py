@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from .... import kernels
-from ....functional import one_hot
+from ..... import kernels
+from .....functional import one_hot
 
 
 class TokenLSTM(nn.Module):
@@ -25,7 +25,7 @@ class TokenLSTM(nn.Module):
         self.embedding = nn.Parameter(torch.randn(tokens, dim))
         self.input = nn.Parameter(torch.empty(lstms, 4 * dim, dim).uniform_(-bound, bound))
         self.recurrent = nn.Parameter(torch.empty(lstms, 4 * dim, dim).uniform_(-bound, bound))
-        # torch has two biases of this law, which act as their sum (and learn twice as fast).
+        # torch has two such biases, which act as their sum (and learn twice as fast).
         bias = torch.empty(2, lstms, 4 * dim).uniform_(-bound, bound).sum(0)
         self.bias = nn.Parameter(bias)
 
@@ -43,7 +43,7 @@ def lstm(
 ) -> Float[Tensor, "length lstms batch dim"]:
     """:func:`lstm_by_steps`, as one kernel where there is one."""
     if _has_kernel(gates, recurrent):
-        from .kernels.lstm import lstm_states
+        from ..kernels.lstm import lstm_states  # it needs Triton, which not every torch has
 
         return lstm_states(gates, recurrent)
     return lstm_by_steps(gates, recurrent)
@@ -84,6 +84,6 @@ def _has_kernel(gates: Tensor, recurrent: Tensor) -> bool:
 def _kernel_fits(dim: int, device: torch.device) -> bool:
     if not kernels.available():
         return False
-    from .kernels.lstm import fits
+    from ..kernels.lstm import fits  # it needs Triton
 
     return fits(dim, device)

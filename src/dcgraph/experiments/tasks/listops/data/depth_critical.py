@@ -23,7 +23,7 @@ from collections.abc import Collection
 from random import Random
 
 from .expressions import CLOSE, MIN, ZERO, Expression, tree_of
-from .generator import Law, draws
+from .generator import Distribution, draws
 
 _Span = tuple[int, int]  # first token and end
 
@@ -73,17 +73,20 @@ def is_critical(expression: Expression) -> bool:
 
 
 def critical(
-    law: Law, count: int, source: Random, known: Collection[Expression] = frozenset()
+    distribution: Distribution,
+    count: int,
+    source: Random,
+    known: Collection[Expression] = frozenset(),
 ) -> list[Expression]:
     """Different depth-critical expressions that are not ``known``.
 
-    A shape is drawn from the law. On the way up from its leftmost deepest operator the labels
-    around it, operators and digits, are drawn anew until it matters; then what has a right shallow
-    reading is thrown away. This is not the law conditioned on being depth-critical, for which
-    nearly all draws at depth 8 would be in vain.
+    A shape is drawn from the distribution. On the way up from its leftmost deepest operator the
+    labels around it, operators and digits, are drawn anew until it matters; then what has a right
+    shallow reading is thrown away. This is not the distribution conditioned on being
+    depth-critical, for which nearly all draws at depth 8 would be in vain.
     """
     found: dict[Expression, None] = {}
-    stream = draws(law, source)
+    stream = draws(distribution, source)
     while len(found) < count:
         expression = _made_to_matter(next(stream), source)
         if expression not in known and is_critical(expression):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import dcgraph as dc
-from dcgraph.experiments.tasks.listops import digits
+from dcgraph.experiments.tasks.listops.model import latent_tree
 
 kernel = pytest.importorskip(
     "dcgraph.experiments.tasks.listops.kernels.discrete", reason="the kernels need Triton"
@@ -117,18 +117,18 @@ def test_states_become_digits_as_by_the_node(
     alpha: float,
 ) -> None:
     torch.manual_seed(0)
-    g, x, codebook = digits.classifier(6), torch.randn(2, 4, 6), torch.randn(10, 6)
+    g, x, codebook = latent_tree.classifier(6), torch.randn(2, 4, 6), torch.randn(10, 6)
     node = dc.Discrete(6, 10, g=g, codebook="given", residual=residual, gate="vector").to(DEVICE)
     dc.Dials(tau=0.7, beta=0.0, alpha=alpha).attach(node)
     x, codebook = x.to(DEVICE), codebook.to(DEVICE)
     monkeypatch.setattr(digits, "_has_kernel", lambda node, x: True)
     torch.manual_seed(3)
-    fused = digits.as_digits(node, x, codebook)
+    fused = latent_tree.as_digits(node, x, codebook)
     monkeypatch.setattr(digits, "_has_kernel", lambda node, x: False)
     if residual != "drop":
-        assert relative_error(fused, digits.as_digits(node, x, codebook)) < TOLERANCE
+        assert relative_error(fused, latent_tree.as_digits(node, x, codebook)) < TOLERANCE
         return
-    bare = digits.as_digits(_without_residual(node), x, codebook)
+    bare = latent_tree.as_digits(_without_residual(node), x, codebook)
     for one, v, u in zip(fused.flatten(0, 1), bare.flatten(0, 1), x.flatten(0, 1), strict=True):
         kept, dropped = relative_error(one, v + u), relative_error(one, v)
         assert min(kept, dropped) < TOLERANCE

@@ -13,13 +13,20 @@ from torch import Tensor
 import dcgraph as dc
 from dcgraph.experiments.engine.step import set_decode
 from dcgraph.experiments.engine.task import Data
-from dcgraph.experiments.tasks.listops.decoding import Decoded, Decoder, at_once, groups
-from dcgraph.experiments.tasks.listops.encoders import Counters
-from dcgraph.experiments.tasks.listops.expressions import CLOSE, MIN, ZERO, parse, tree_of
-from dcgraph.experiments.tasks.listops.model import LatentTree
+from dcgraph.experiments.tasks.listops.data.expressions import CLOSE, MIN, ZERO, parse, tree_of
+from dcgraph.experiments.tasks.listops.data.sets import tables_of, tensors_of
+from dcgraph.experiments.tasks.listops.decoding import (
+    Decoded,
+    Decoder,
+    at_once,
+    count,
+    groups,
+    measure,
+)
+from dcgraph.experiments.tasks.listops.model.edges import Counters
+from dcgraph.experiments.tasks.listops.model.latent_tree import LatentTree
 from dcgraph.experiments.tasks.listops.reading import answers, read
-from dcgraph.experiments.tasks.listops.task import ListOpsSettings, count, measure, tables_of
-from dcgraph.experiments.tasks.listops.tensors import tensors_of
+from dcgraph.experiments.tasks.listops.settings import ListOpsSettings
 from dcgraph.nodes import Decode
 from listops_models import ABLE, RANDOM, TASK, able_model, some_expressions
 from statistics_of_fit import chi_square_p
@@ -101,10 +108,10 @@ def test_draws_have_the_law_of_the_scores() -> None:
     draws = 20_000
     decoded = Decoder(model)(tokens.expand(draws, -1), torch.full((draws,), 4), None, 1)
     for child in (2, 3):  # the only ones with several tokens before them
-        law = scores[child, :child].softmax(-1)
+        distribution = scores[child, :child].softmax(-1)
         seen = decoded.parents[:, child].bincount(minlength=child)
-        assert chi_square_p(seen, law) > 1e-4
-        assert chi_square_p(seen, law.roll(1)) < 1e-4, "the test can fail"
+        assert chi_square_p(seen, distribution) > 1e-4
+        assert chi_square_p(seen, distribution.roll(1)) < 1e-4, "the test can fail"
 
 
 def test_padding_changes_nothing() -> None:
@@ -164,25 +171,25 @@ def test_what_is_counted(settings: ListOpsSettings) -> None:
     torch.manual_seed(0)
     model = able_model() if settings == ABLE else TASK.model(settings).eval()
     expressions = some_expressions(20)
-    right = {"task": 0, "edge": 0, "inter": 0}
+    right = {"task accuracy": 0, "edge precision": 0, "intermediate accuracy": 0}
     out_of = dict(right)
     for expression in expressions:
         truth, table = tree_of(expression), tensors_of([expression])
         batch = table["tokens"].long(), table["length"], table["parents"].long()
         with torch.no_grad():
             answer = int(model(*batch).argmax())
-        right["task"] += answer == truth.values[0]
-        out_of["task"] += 1
+        right["task accuracy"] += answer == truth.values[0]
+        out_of["task accuracy"] += 1
         if not isinstance(model, LatentTree):
             continue
         parents, values = by_the_model(model, *batch, 5)
         for k, token in enumerate(expression):
             if k and token != CLOSE:
-                right["edge"] += int(parents[0, k]) == truth.parents[k]
-                out_of["edge"] += 1
+                right["edge precision"] += int(parents[0, k]) == truth.parents[k]
+                out_of["edge precision"] += 1
             if k and MIN <= token < ZERO:
-                right["inter"] += int(values[-1, 0, k]) == truth.values[k]
-                out_of["inter"] += 1
+                right["intermediate accuracy"] += int(values[-1, 0, k]) == truth.values[k]
+                out_of["intermediate accuracy"] += 1
     tables = tables_of(expressions)
     counted = count(model, tables, 5)
     assert counted == {name: (right[name], n) for name, n in out_of.items() if n}

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...engine.datasets import DataError
-from ...engine.files import write_atomically
+from ....engine.errors import DataError
+from ....engine.files import write_atomically
 
 TOKENS: tuple[str, ...] = ("]", "[MIN", "[MAX", "[MED", *"0123456789")
 """The vocabulary; a token's number is its place here."""

@@ -8,22 +8,21 @@ from itertools import islice
 import torch
 from torch import nn
 
-from ...engine.panels import Examples, Exhibit, Grid, Shown
+from ...engine.panels import Examples, Grid, Panel, Shown
 from ...engine.task import Data
+from .data.expressions import CLOSE, OPERATORS, TOKENS, ZERO, Expression, text_of, tree_of
+from .data.sets import ROUNDS, tensors_of
 from .decoding import Decoder
-from .encoders import Counters
-from .expressions import CLOSE, OPERATORS, TOKENS, ZERO, Expression, text_of, tree_of
-from .model import LatentTree
+from .model.edges import Counters
+from .model.latent_tree import LatentTree
 from .reading import Reading, read
-from .sets import ROUNDS
-from .tensors import tensors_of
 
 _FIRST = 4  # examples from the test set
 _WRONG = 4  # and errors among those looked at
 _LOOKED_AT = 1000
 
 
-def of_model(model: nn.Module, data: Data) -> tuple[Exhibit, ...]:
+def of_model(model: nn.Module, data: Data) -> tuple[Panel, ...]:
     """Examples for every model; the operators of those that pass messages."""
     expressions = _expressions(data)
     if isinstance(model, LatentTree):

@@ -1,79 +1,41 @@
-"""evaluate, predict and data on ListOps, and what the page of a run shows of it."""
+"""evaluate, predict and data on ListOps."""
 
 from __future__ import annotations
 
 import io
 import json
-import re
-import statistics
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from xml.etree import ElementTree
 
 import pytest
-import torch
 
 from dcgraph.experiments import cli
-from dcgraph.experiments.engine.models import save_model
-from dcgraph.experiments.engine.panels import Examples, Grid
-from dcgraph.experiments.engine.task import Data
-from dcgraph.experiments.tasks.listops import commands, sets
-from dcgraph.experiments.tasks.listops import task as listops
-from dcgraph.experiments.tasks.listops.decoding import Decoder
-from dcgraph.experiments.tasks.listops.encoders import Counters
-from dcgraph.experiments.tasks.listops.expressions import (
-    CLOSE,
-    Expression,
+from dcgraph.experiments.tasks.listops import commands
+from dcgraph.experiments.tasks.listops.commands import Commands
+from dcgraph.experiments.tasks.listops.data import sets
+from dcgraph.experiments.tasks.listops.data.expressions import (
     parse,
     text_of,
-    tree_of,
     write,
 )
-from dcgraph.experiments.tasks.listops.model import LatentTree
-from dcgraph.experiments.tasks.listops.page import drawing, heights, write_page
-from dcgraph.experiments.tasks.listops.reading import Reading, read
-from dcgraph.experiments.tasks.listops.task import tables_of
-from listops_models import ABLE, RANDOM, TASK, able_model, some_expressions
-from pages import Page, in_browser, measured_in_browser
+from dcgraph.experiments.tasks.listops.decoding import Decoder
+from dcgraph.experiments.tasks.listops.model.latent_tree import LatentTree
+from dcgraph.experiments.tasks.listops.reading import read
+from listops_models import (
+    EXPRESSION,
+    TASK,
+    python_parents,
+    python_value,
+    small_data,
+    some_expressions,
+)
+from pages import Page
 
-EXPRESSION = "[MAX 2 9 [MIN 4 7 ] 0 ]"
 Run = Callable[..., str]
-
-
-def python_value(text: str) -> int:
-    """The oracle: the expression as Python, evaluated by Python."""
-    code = [f"{t[1:]}([" if "[" in t else "])," if t == "]" else f"{t}," for t in text.split()]
-    named = {"MIN": min, "MAX": max, "MED": lambda some: int(statistics.median(some))}
-    return int(eval("".join(code).strip(","), named))
-
-
-def python_parents(text: str) -> list[int]:
-    """The operator that each token belongs to."""
-    parents, opened = [], [-1]
-    for position, token in enumerate(text.split()):
-        parents.append(opened[-1])
-        if token == "]":
-            opened.pop()
-        elif token.startswith("["):
-            opened.append(position)
-    return parents
-
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A model that is mostly right, a random one as the paper's, and one without a tree."""
-    folder = tmp_path_factory.mktemp("models")
-    torch.manual_seed(0)
-    kinds = {"able": ABLE, "random": RANDOM, "flat": replace(RANDOM, model="lstm")}
-    for name, settings in kinds.items():
-        model = able_model() if name == "able" else TASK.model(settings)
-        save_model(folder / f"{name}.safetensors", TASK, settings, model, 0.5)
-    return {name: folder / f"{name}.safetensors" for name in kinds}
 
 
 @pytest.fixture
@@ -100,14 +62,6 @@ def complaint(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     return complaint
 
 
-def small_data(**deeper: list[Expression]) -> Data:
-    splits = {"train": some_expressions(5), "test": some_expressions(30), **deeper}
-    return Data({name: tables_of(some) for name, some in splits.items()}, "")
-
-
-# evaluate
-
-
 @pytest.mark.parametrize("name", ["able", "random"])
 def test_evaluate_a_file(name: str, models: dict[str, Path], tmp_path: Path, run: Run) -> None:
     texts = [text_of(expression) for expression in some_expressions(30)]
@@ -115,7 +69,7 @@ def test_evaluate_a_file(name: str, models: dict[str, Path], tmp_path: Path, run
     said = json.loads(
         run("evaluate", "listops", "--model", models[name], "--data", tmp_path / "own.txt")
     )
-    model, _ = commands.load(models[name])
+    model, _ = Commands(TASK).load(models[name])
     assert isinstance(model, LatentTree)
     readings = read(Decoder(model), [parse(text) for text in texts], 5)
     right, edges, inner = 0, [], []
@@ -150,7 +104,7 @@ def test_evaluate_a_set_with_the_rounds_its_name_states(
     models: dict[str, Path], tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deep = some_expressions(10, depths=(8,))
-    monkeypatch.setattr(listops, "_generated", lambda seed: small_data(d8=deep))
+    monkeypatch.setattr(sets, "as_data", lambda seed: small_data(d8=deep))
     model = ("evaluate", "listops", "--model", models["able"])
     of_test, of_d8 = json.loads(run(*model)), json.loads(run(*model, "--set", "d8"))
     assert (of_test["data"], of_test["rounds"], of_test["expressions"]) == ("test", 5, 120)
@@ -185,7 +139,7 @@ def test_evaluate_says_what_is_wrong(
     complaint: Callable[..., str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(listops, "_generated", lambda seed: small_data())
+    monkeypatch.setattr(sets, "as_data", lambda seed: small_data())
     command = ("evaluate", "listops", "--model", models["able"])
     bad = tmp_path / "bad.txt"
     bad.write_text("[MAX 1 2 ]\t2\n[MAX 1 2\t2\n")
@@ -196,9 +150,6 @@ def test_evaluate_says_what_is_wrong(
     assert "unknown set 'tset'; did you mean 'test'?" in complaint(*command, "--set", "tset")
     assert "exclude each other" in complaint(*command, "--set", "test", "--data", bad)
     assert "rounds=0, but at least 1" in complaint(*command, "--rounds", "0")
-
-
-# The model in the package
 
 
 def test_without_a_model_the_remedy_is_named(
@@ -215,100 +166,9 @@ def test_the_model_in_the_package_is_the_default(
 ) -> None:
     monkeypatch.setattr(commands, "files", lambda package: models["able"].parent)
     monkeypatch.setattr(commands, "SHIPPED", "able.safetensors")
-    monkeypatch.setattr(listops, "_generated", lambda seed: small_data())
+    monkeypatch.setattr(sets, "as_data", lambda seed: small_data())
     assert run("predict", "listops", EXPRESSION).startswith(EXPRESSION)
     assert json.loads(run("evaluate", "listops"))["model"] == "shipped"
-
-
-# predict
-
-
-def reading_of(text: str, parents: list[int], values: list[int]) -> Reading:
-    return Reading(parse(text), tree_of(parse(text)), parents, [values])
-
-
-def test_a_right_tree_as_text() -> None:
-    truth = tree_of(parse(EXPRESSION))
-    assert reading_of(EXPRESSION, truth.parents, truth.values).text() == (
-        "[MAX 2 9 [MIN 4 7 ] 0 ] = 9  (right)\n"
-        "MAX = 9\n"
-        "├─ 2\n"
-        "├─ 9\n"
-        "├─ MIN = 4\n"
-        "│  ├─ 4\n"
-        "│  └─ 7\n"
-        "└─ 0"
-    )
-
-
-def test_a_wrong_tree_as_text() -> None:
-    parents = [-1, 0, 0, 0, 3, 0, 0, 6, 0]
-    values = [7, 2, 9, 5, 4, 7, 3, 1, 0]
-    assert reading_of(EXPRESSION, parents, values).text() == (
-        "[MAX 2 9 [MIN 4 7 ] 0 ] = 7  (wrong, it is 9)\n"
-        "MAX = 7   <- it is 9\n"
-        "├─ 2\n"
-        "├─ 9\n"
-        "├─ MIN = 5   <- it is 4\n"
-        "│  └─ 4\n"
-        "├─ 7   <- belongs to MIN, token 4\n"
-        "└─ ]\n"
-        "   └─ 0 = 1   <- it is 0; belongs to MAX, token 1"
-    )
-
-
-def test_loops_as_text() -> None:
-    """4 and 9 are below each other, MIN below 4, 7 below itself; brackets hang on brackets."""
-    parents = [-1, 8, 4, 4, 2, 5, 6, 0, 6]
-    truth = tree_of(parse(EXPRESSION))
-    reading = reading_of(EXPRESSION, parents, [max(v, 0) for v in truth.values])
-    assert reading.text().splitlines()[1:] == [
-        "MAX = 9",
-        "└─ 0",
-        "]",
-        "└─ ]",
-        "   └─ 2   <- belongs to MAX, token 1",
-        "9   <- belongs to MAX, token 1",
-        "└─ 4   <- belongs to MIN, token 4",
-        "   └─ MIN = 4   <- belongs to MAX, token 1",
-        "7   <- belongs to MIN, token 4",
-    ]
-
-
-def test_what_hangs_on_a_bracket_that_sends_nothing_as_text() -> None:
-    """And 9, which hangs on itself, has one line below it."""
-    truth = tree_of(parse(EXPRESSION))
-    parents = [-1, 2, 2, 0, 3, 3, -1, 6, -1]
-    reading = reading_of(EXPRESSION, parents, [max(v, 0) for v in truth.values])
-    assert reading.text().splitlines()[1:] == [
-        "MAX = 9",
-        "└─ MIN = 4",
-        "   ├─ 4",
-        "   └─ 7",
-        "9   <- belongs to MAX, token 1",
-        "└─ 2   <- belongs to MAX, token 1",
-        "]",
-        "└─ 0   <- belongs to MAX, token 1",
-    ]
-    assert drawing(reading).count('class="missed"') == 3
-
-
-@pytest.mark.parametrize("name", ["able", "random"])
-def test_every_token_is_shown_once_and_marked_rightly(name: str, models: dict[str, Path]) -> None:
-    model, _ = commands.load(models[name])
-    assert isinstance(model, LatentTree)
-    for reading in read(Decoder(model), some_expressions(10), 5):
-        shown = [node.position for node in reading.outline()]
-        assert len(set(shown)) == len(shown)
-        hidden = set(range(len(reading.expression))) - set(shown)
-        assert all(reading.expression[k] == CLOSE for k in hidden)
-        lines = reading.text().splitlines()[1:]
-        assert len(lines) == len(shown)
-        text, parents = text_of(reading.expression), python_parents(text_of(reading.expression))
-        assert (f"= {python_value(text)}  (right)" in reading.text()) == reading.right
-        for line, k in zip(lines, shown, strict=True):
-            wrong = reading.parents[k] != parents[k] and reading.expression[k] != CLOSE
-            assert ("belongs to" in line) == wrong
 
 
 def test_predict_shows_trees(models: dict[str, Path], run: Run) -> None:
@@ -357,7 +217,7 @@ def test_predict_answers_lines_in_their_order(
     file = tmp_path / "lines.txt" if source == "file" else "-"
     where: list[str | Path] = ["-"] if source == "stdin" else ["--file", file]
     said = run("predict", "listops", *where, "--model", models["able"])
-    model, _ = commands.load(models["able"])
+    model, _ = Commands(TASK).load(models["able"])
     assert isinstance(model, LatentTree)
     expected = []
     for text in texts:
@@ -404,75 +264,10 @@ def test_predict_says_what_is_wrong(
     assert not (tmp_path / "page.html").exists()
 
 
-# The page
-
-
-@pytest.fixture(scope="module")
-def page(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Right and wrong trees, short and long; and a model with a name that would like to run."""
-    path = tmp_path_factory.mktemp("page") / "page.html"
-    readings = []
-    for name in ("able", "random"):
-        model, _ = commands.load(models[name])
-        assert isinstance(model, LatentTree)
-        readings += read(Decoder(model), some_expressions(1), 4)
-    write_page(path, readings, "<script>alert(1)</script>")
-    return path
-
-
-def test_the_page_is_whole_and_needs_nothing(page: Path) -> None:
-    read_page = Page(page.read_text())
-    assert len(read_page.all("section")) == len(read_page.all("svg")) == 8
-    assert not read_page.all("script") and "<script>" not in page.read_text()
-    assert "<script>alert(1)</script>" in read_page.text, "escaped, not lost"
-    for _, attributes in read_page.elements:
-        for name in ("src", "href", "srcset", "action"):
-            assert (attributes.get(name) or "data:").startswith("data:")
-        assert not any(name.startswith("on") for name in attributes)
-    assert not re.search(r"@import|url\(|https?:", page.read_text())
-    assert all(svg["role"] == "img" and svg["aria-label"] for svg in read_page.all("svg"))
-    for expression in some_expressions(1):
-        assert text_of(expression) in read_page.text
-
-
-def test_the_drawing_shows_the_tree_and_every_round() -> None:
-    parents = [-1, 0, 0, 0, 3, 0, 0, 0, 0]
-    values = [[8, 2, 9, 4, 4, 7, 1, 0, 1], [7, 2, 9, 5, 4, 7, 1, 0, 1]]
-    reading = Reading(parse(EXPRESSION), tree_of(parse(EXPRESSION)), parents, values)
-    svg = ElementTree.fromstring(drawing(reading))
-    paths = [path.attrib["class"] for path in svg.iter("path")]
-    assert (paths.count("edge"), paths.count("edge wrong"), paths.count("missed")) == (5, 1, 1)
-    nodes = [node.attrib["class"] for node in svg.iter("g")]
-    assert (nodes.count("node"), nodes.count("node wrong")) == (4, 3), "MAX, MIN, and 7"
-    words = [(text.attrib["class"], text.text) for text in svg.iter("text")]
-    assert [text for kind, text in words if kind == "row"] == ["tokens", "round 1", "round 2"]
-    assert ("early", "8") in words, "MAX needs two rounds, so an 8 is not an error in the first"
-    for wrong in ("7", "5"):  # of MAX and MIN, in the tree and in a round; not the 7 below MAX
-        assert words.count(("value wrong", wrong)) == 2
-    assert heights(reading) == [2, 0, 0, 1, 0, 0, 0, 0, 0]
-    width, height = float(svg.attrib["width"]), float(svg.attrib["height"])
-    for text in svg.iter("text"):
-        assert 0 < float(text.attrib["x"]) < width and 0 < float(text.attrib["y"]) < height
-
-
 def test_predict_writes_the_page(models: dict[str, Path], tmp_path: Path, run: Run) -> None:
     path = tmp_path / "new" / "page.html"
     said = run("predict", "listops", EXPRESSION, "--model", models["able"], "--html", path)
     assert str(path) in said and EXPRESSION in Page(path.read_text()).text
-
-
-@in_browser
-@pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (1200, "dark")])
-def test_the_page_fits_phones_and_screens(
-    page: Path, tmp_path: Path, width: int, scheme: str
-) -> None:
-    measured, console = measured_in_browser(page, tmp_path, width, scheme)
-    assert measured["overflow"] <= 0, "no scrolling sideways"
-    assert (measured["paper"] == "rgb(255, 255, 255)") == (scheme == "light")
-    assert not console
-
-
-# data
 
 
 def test_data_writes_all_sets(
@@ -496,49 +291,3 @@ def test_data_writes_all_sets(
     assert "seed=-1" in complaint("data", "listops", "--out", tmp_path, "--seed", "-1")
     (tmp_path / "file").touch()
     assert "file" in complaint("data", "listops", "--out", tmp_path / "file")
-
-
-# What the page of a run shows
-
-
-@pytest.mark.parametrize("name", ["able", "random"])
-def test_the_exhibits_are_what_the_model_does(name: str, models: dict[str, Path]) -> None:
-    model, settings = commands.load(models[name])
-    assert isinstance(model, LatentTree)
-    examples, *grids = TASK.exhibits(model, settings, small_data())
-    if isinstance(model.edges.encode, Counters):
-        counters = grids.pop(0)
-        assert isinstance(counters, Grid)
-        table = [[float(text) for text, _ in row] for row in counters.cells]
-        learned = torch.cat([model.edges.encode.table().T, model.edges.encode.distance[:, None]], 1)
-        assert torch.allclose(torch.tensor(table), learned.detach(), atol=0.051)
-    assert isinstance(examples, Examples) and len(grids) == 3
-    assert "of 120 test expressions are wrong" in examples.note
-    assert len(examples.rows) > 4 and all(row[-1].right is False for row in examples.rows[4:])
-    for expression, *steps in examples.rows:
-        (reading,) = read(Decoder(model), [parse(expression.text)], 5)
-        assert len(steps) == expression.text.count("[")
-        for step in steps:
-            assert step.right == (not step.caption)
-        assert steps[-1].text.startswith(reading.name(0)), "the root comes last"
-        assert steps[-1].text.endswith(f" = {reading.answer}")
-        assert ("it is" in steps[-1].caption) == (reading.answer != python_value(expression.text))
-        if name == "able":  # whose trees are right: what an operator got is what those before made
-            assert not any("children" in step.caption for step in steps)
-    for grid in grids:
-        assert isinstance(grid, Grid) and (len(grid.rows), len(grid.columns)) == (10, 10)
-        operator = grid.corner.split()[0]
-        cells = [cell for row in grid.cells for cell in row]
-        for k, (text, right) in enumerate(cells):
-            assert right == (int(text) == python_value(f"[{operator} {k // 10} {k % 10} ]"))
-        if name == "able":
-            assert sum(bool(right) for _, right in cells) > 50
-
-
-def test_the_exhibits_of_a_model_without_a_tree(models: dict[str, Path]) -> None:
-    model, settings = commands.load(models["flat"])
-    (examples,) = TASK.exhibits(model, settings, small_data())
-    assert isinstance(examples, Examples)
-    for expression, answer in examples.rows:
-        said = int(answer.text.removeprefix("= "))
-        assert answer.right == (said == python_value(expression.text))

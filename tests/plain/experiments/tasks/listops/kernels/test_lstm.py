@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from dcgraph.experiments.tasks.listops.recurrent import TokenLSTM, lstm, lstm_by_steps
+from dcgraph.experiments.tasks.listops.model.lstm import TokenLSTM, lstm, lstm_by_steps
 from dcgraph.population import Population
 
 kernel = pytest.importorskip(
@@ -161,7 +161,7 @@ def population_gradient(population: Population, tokens: Tensor) -> list[Tensor]:
 def test_population(monkeypatch: pytest.MonkeyPatch) -> None:
     population = Population(lambda: TokenLSTM(5, 7, lstms=2), [0, 1, 2], torch.device(DEVICE))
     tokens = torch.randint(5, (3, 4, 6), device=DEVICE)
-    used = "dcgraph.experiments.tasks.listops.recurrent.lstm"
+    used = "dcgraph.experiments.tasks.listops.model.lstm.lstm"
     monkeypatch.setattr(used, lstm_by_steps)
     expected = population_gradient(population, tokens)
     monkeypatch.setattr(used, kernel.lstm_states)

@@ -1,4 +1,4 @@
-"""Random expressions of a given depth and length, drawn from the exact conditional law.
+"""Random expressions of a given depth and length, drawn from the exact conditional distribution.
 
 The generator behind the paper's data (Nangia and Bowman, 2018) grows a tree from an operator at
 level 1. An argument at level 2, 3, ... is an operator with probability 1/4, else a digit; below
@@ -43,8 +43,8 @@ _Table = tuple[list[float], list[_Choice]]
 
 
 @dataclass(frozen=True)
-class Law:
-    """The generator's law, given that the deepest operator is at level ``depth``.
+class Distribution:
+    """The generator's distribution, given that the deepest operator is at level ``depth``.
 
     The length in tokens lies between ``shortest`` and ``longest``.
     """
@@ -59,22 +59,25 @@ class Law:
             raise ValueError(f"depth={self.depth}, but it lies between 1 and levels={self.levels}.")
 
 
-def draws(law: Law, source: Random) -> Iterator[Expression]:
+def draws(distribution: Distribution, source: Random) -> Iterator[Expression]:
     """Independent expressions without end."""
-    lengths = range(law.shortest, law.longest + 1)
-    root = _table({length: _root_weight(law, length) for length in lengths})
+    lengths = range(distribution.shortest, distribution.longest + 1)
+    root = _table({length: _root_weight(distribution, length) for length in lengths})
     if not root[1]:
-        raise ValueError(f"{law} allows no expression; allow other lengths.")
+        raise ValueError(f"{distribution} allows no expression; allow other lengths.")
 
     @cache  # tables are made when they are first needed
     def counts(part: Part, level: int, length: int) -> _Table[int]:
         return _table(
-            {count: _row(law.levels, law.depth, part, level, count, length) for count in _COUNTS}
+            {
+                count: _row(distribution.levels, distribution.depth, part, level, count, length)
+                for count in _COUNTS
+            }
         )
 
     @cache
     def firsts(part: Part, level: int, count: int, length: int) -> _Table[tuple[int, Part, Part]]:
-        return _table(_first_weights(law, part, level, count, length))
+        return _table(_first_weights(distribution, part, level, count, length))
 
     random = source.random
     while True:
@@ -94,7 +97,7 @@ def draws(law: Law, source: Random) -> Iterator[Expression]:
                 tokens.append(ZERO + int(10 * random()))
             else:
                 tokens.append(MIN + int(3 * random()))
-                inside: Part = "any" if level == law.depth else first  # here it is reached
+                inside: Part = "any" if level == distribution.depth else first  # here it is reached
                 limits, choices = counts(inside, level + 1, size - 2)
                 number = choices[bisect_right(limits, random())]
                 rows.append((inside, level + 1, number, size - 2))
@@ -102,15 +105,18 @@ def draws(law: Law, source: Random) -> Iterator[Expression]:
 
 
 def distinct(
-    law: Law, count: int, source: Random, known: Collection[Expression] = frozenset()
+    distribution: Distribution,
+    count: int,
+    source: Random,
+    known: Collection[Expression] = frozenset(),
 ) -> list[Expression]:
     """The first ``count`` different expressions that are not ``known``, in random order.
 
     The order as drawn would not do: likely expressions come early, so that the first and the last
-    of them would differ in law.
+    of them would differ in distribution.
     """
     found: dict[Expression, None] = {}
-    stream = draws(law, source)
+    stream = draws(distribution, source)
     while len(found) < count:
         expression = next(stream)
         if expression not in known:
@@ -129,12 +135,14 @@ def _table(weights: Mapping[_Choice, int]) -> _Table[_Choice]:
 # A weight is 4^tokens times a probability; for parts of a tree the factor of the root is left out.
 
 
-def _root_weight(law: Law, length: int) -> int:
-    return _tree(law.levels, law.depth, "reaching", 1, length) << 2 * (law.longest - length)
+def _root_weight(distribution: Distribution, length: int) -> int:
+    return _tree(distribution.levels, distribution.depth, "reaching", 1, length) << 2 * (
+        distribution.longest - length
+    )
 
 
 def _first_weights(
-    law: Law, part: Part, level: int, count: int, length: int
+    distribution: Distribution, part: Part, level: int, count: int, length: int
 ) -> dict[tuple[int, Part, Part], int]:
     """What the first of ``count`` arguments can be: its tokens, its part, the part of the rest.
 
@@ -147,13 +155,13 @@ def _first_weights(
         else:
             ways.append((size, part, part))
     weights = {
-        (size, first, rest): _tree(law.levels, law.depth, first, level, size)
-        * _row(law.levels, law.depth, rest, level, count - 1, length - size)
+        (size, first, rest): _tree(distribution.levels, distribution.depth, first, level, size)
+        * _row(distribution.levels, distribution.depth, rest, level, count - 1, length - size)
         for size, first, rest in ways
     }
-    digit = _digit(law.levels, level)
+    digit = _digit(distribution.levels, level)
     weights[1, "short", part] = digit * _row(
-        law.levels, law.depth, part, level, count - 1, length - 1
+        distribution.levels, distribution.depth, part, level, count - 1, length - 1
     )
     return weights
 
