@@ -43,14 +43,16 @@ class Argument:
         """As it stands in the usage."""
         if not self.positional:
             return "--" + self.name.strip("_").replace("_", "-")
-        _, many = _taken_apart(self.type)
+        kind, many = _taken_apart(self.type)
         word = self.name.upper().removesuffix("S") + " ..." if many else self.name.upper()
+        if get_origin(kind) is Literal:
+            word = "{" + ",".join(map(str, get_args(kind))) + "}"
         return word if self.default is REQUIRED else f"[{word}]"
 
     def add_to(self, parser: argparse.ArgumentParser) -> None:
         kind, many = _taken_apart(self.type)
         required = self.default is REQUIRED
-        said = self.default is not None and not (required or many)
+        said = self.default is not None and not (required or many or self.positional)
         options: dict[str, Any] = {"dest": self.name, "help": self.help.replace("%", "%%")}
         options["default"] = self.default if said else None
         if kind is bool and not self.can_be_negated:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ..engine.records import read_probes, read_record
+from ..engine.records import Record, read_probes, read_record
 from ..engine.settings import Settings, populations
 from ..engine.tables import Table, as_json, as_text
 from ..engine.tables import part as part_of
@@ -99,50 +100,42 @@ def _named(names: Sequence[str], text: str) -> Sequence[str]:
 def _say_what_runs(title: str, wanted: RowsOfJobs, work: Path) -> None:
     from ..engine.runs import finished_record  # start-up time: torch
 
-    everything = [job for jobs in wanted.values() for job in jobs]
-    row_of = {
-        job.settings: row
-        for row, jobs in wanted.items()
-        for job in jobs
-        if finished_record(job) is None
-    }
-    done = sum(finished_record(job) is not None for job in everything)
-    print(f"{title}: {len(everything)} runs, {done} have a record.")
+    records = {job: finished_record(job) for jobs in wanted.values() for job in jobs}
+    done = {job: record for job, record in records.items() if record}
+    print(f"{title}: {len(records)} runs, {len(done)} have a record.")
     for row, jobs in wanted.items():
-        if line := _changes(row, jobs):
-            print(f"  {line}")
+        if line := _changes({job: done[job] for job in jobs if job in done}):
+            print(f"  {row!r} {line}")
+    row_of = {job.settings: row for row, jobs in wanted.items() for job in jobs if job not in done}
     for group in populations(list(row_of)):
         size = "1 replica" if len(group) == 1 else f"{len(group)} replicas as one population"
         of_rows = ", ".join(map(repr, dict.fromkeys(row_of[one] for one in group)))
-        print(f"  to run: {of_rows}; {size}, {_how_long(group, everything)}.")
+        print(f"  to run: {of_rows}; {size}, {_how_long(group[0], done)}.")
     if any(work.glob("*.pt")):
         print(f"  What was cut off before goes on from its checkpoint in {work}.")
+    sys.stdout.flush()
 
 
-def _changes(row: str, jobs: Sequence[Job]) -> str:
+def _changes(records: Mapping[Job, Record]) -> str:
     """What the records of a row were made with, where the row asks for something else now."""
-    from ..engine.runs import differences, finished_record  # start-up time: torch
+    from ..engine.runs import differences  # start-up time: torch
 
-    changed: dict[str, tuple[Any, Any]] = {}
-    folders: dict[Path, None] = {}
-    for job in jobs:
-        if (record := finished_record(job)) and (found := differences(record, job.settings)):
-            changed |= found
-            folders[job.record.parent] = None
-    if not changed:
+    found = {job: differences(record, job.settings) for job, record in records.items()}
+    settings = dict(item for changed in found.values() for item in changed.items())
+    if not settings:
         return ""
-    settings = ", ".join(f"{name} was {then}, is {now}" for name, (then, now) in changed.items())
-    where = " and ".join(map(str, folders))
-    return f"{row!r} has records of other settings: {settings}; delete {where} to run it again."
+    said = ", ".join(f"{name} was {then}, is {now}" for name, (then, now) in settings.items())
+    folders = dict.fromkeys(str(job.record.parent) for job, changed in found.items() if changed)
+    where = " and ".join(folders)
+    return f"has records of other settings: {said}; delete {where} to run it again."
 
 
-def _how_long(group: Sequence[Settings], everything: Sequence[Job]) -> str:
+def _how_long(settings: Settings, done: Mapping[Job, Record]) -> str:
     """What a population of this structure took before, by the records there are."""
-    from ..engine.runs import finished_record  # start-up time: torch
-
-    for job in everything:
-        if job.settings.structure() == group[0].structure() and (record := finished_record(job)):
-            return f"{record.population.size} took {record.seconds:.0f} s before on {record.hardware}"
+    for job, record in done.items():
+        if job.settings.structure() == settings.structure():
+            size, seconds = record.population.size, record.seconds
+            return f"{size} took {seconds:.0f} s before on {record.hardware}"
     return "never run here before"
 
 

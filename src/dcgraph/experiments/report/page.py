@@ -64,9 +64,7 @@ def write_report(
         "chains": [chain for group in shown if (chain := chain_of(group))],
         "categories": [picture for group in shown for picture in categories_of(group)],
         "panels": [
-            panel
-            for group in leading(groups, _AT_WORK)
-            for panel in _panels(group, task, data_dir)
+            panel for group in leading(groups, _AT_WORK) for panel in _panels(group, task, data_dir)
         ],
         "settings": settings_of(groups),
     }

@@ -58,10 +58,10 @@ TABLES = {
         "listops.tables:MASKS", "ListOps with the paper's dropout, and with ours"
     ),
     "paths": _ours("paths.tables:PATHS", "path queries, the paper's table"),
-    "paths-extrapolation": _ours("paths.tables:EXTRAPOLATION", "the same, trained on shorter paths"),
-    "paths-small": _ours(
-        "paths.tables:SMALL", "trained on short paths of a small graph, on a CPU"
+    "paths-extrapolation": _ours(
+        "paths.tables:EXTRAPOLATION", "the same, trained on shorter paths"
     ),
+    "paths-small": _ours("paths.tables:SMALL", "trained on short paths of a small graph, on a CPU"),
     "paths-small-beam": _ours("paths.tables:SMALL_BY_BEAM", "the same runs, by beam search"),
     "paths-small-back": _ours(
         "paths.tables:SMALL_LOOKING_BACK", "the same runs, with bidirectional scoring"
@@ -89,12 +89,12 @@ def get_task(name: str) -> Task[Any]:
     >>> get_task("addition").name
     'addition'
     """
-    from ..engine.task import Task  # needs torch, which tables do without: start-up time
-
     if name not in TASKS and ":" not in name:
         raise ValueError(
             f"unknown task {name!r}; {closest(name, TASKS)} Your own is named module:Class."
         )
+    from ..engine.task import Task  # start-up time: torch, which tables do without
+
     entry = TASKS.get(name) or Entry(name, "")
     try:
         task = entry.load()()

@@ -15,17 +15,17 @@ from xml.etree import ElementTree
 
 import pytest
 import torch
+from dcgraph.experiments.engine.readouts import by_set
+from dcgraph.experiments.report.png import data_uri
 
 import dcgraph as dc
 from dcgraph.experiments import cli
 from dcgraph.experiments.engine import train
 from dcgraph.experiments.engine.panels import Examples, Grid
-from dcgraph.experiments.engine.readouts import by_set
 from dcgraph.experiments.engine.records import make_records
 from dcgraph.experiments.engine.runs import Job, perform
 from dcgraph.experiments.engine.tables import jobs
 from dcgraph.experiments.report import Replica, charts, write_report
-from dcgraph.experiments.report.png import data_uri
 from dcgraph.experiments.tasks import get_table
 from dcgraph.experiments.tasks.addition.task import DEMO, Addition, AdditionSettings
 from dcgraph.experiments.tasks.paths.task import Paths
