@@ -62,7 +62,7 @@ def test_reproduce_runs_what_is_missing_and_shows_it(
     page = tmp_path / "reports" / "small.html"
     assert f"Report: {page}." in said
     read = Page(page.read_text())
-    assert "Parity" in read.all("title")[0].get("", "") or "Parity" in read.text
+    assert "Parity" in read.text and "dcgraph reproduce small" in read.text
     sections = {section["id"] for section in read.all("section")}
     assert {"dials", "chain"} <= sections, "the row with probes has them"
 
