@@ -62,15 +62,15 @@ TABLES = {
         "paths.tables:EXTRAPOLATION", "the same, trained on shorter paths"
     ),
     "paths-small": _ours("paths.tables:SMALL", "trained on short paths of a small graph, on a CPU"),
-    "paths-small-beam": _ours("paths.tables:SMALL_BY_BEAM", "the same runs, by beam search"),
-    "paths-small-back": _ours(
-        "paths.tables:SMALL_LOOKING_BACK", "the same runs, with bidirectional scoring"
+    "paths-small-beam": _ours("paths.tables:SMALL_BEAM", "the same runs, by beam search"),
+    "paths-small-bidirectional": _ours(
+        "paths.tables:SMALL_BIDIRECTIONAL", "the same runs, with bidirectional scoring"
     ),
-    "paths-noise": _ours("paths.trials:NOISE", "distribution and scale of the noise of the hops"),
-    "paths-short": _ours("paths.trials:SHORT", "dropout, and how often triples are trained on"),
-    "paths-search": _ours("paths.trials:SEARCH", "the paper's search for dropout and L2"),
+    "paths-noise": _ours("paths.search:NOISE", "distribution and scale of the noise of the hops"),
+    "paths-short": _ours("paths.search:SHORT", "dropout, and how often triples are trained on"),
+    "paths-search": _ours("paths.search:SEARCH", "the paper's search for dropout and L2"),
     "fb15k-237": _ours("paths.tables:FB15K_237", "path queries on FB15k-237, by length"),
-    "fb15k-237-beam": _ours("paths.tables:FB15K_237_BY_BEAM", "the same runs, by beam search"),
+    "fb15k-237-beam": _ours("paths.tables:FB15K_237_BEAM", "the same runs, by beam search"),
 }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from pathlib import Path
@@ -10,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from dcgraph.experiments import cli
+from dcgraph.experiments.engine.metrics import Metric
+from dcgraph.experiments.engine.records import read_record
 
-PAGE = Path(__file__).parents[2] / "docs" / "new-task.md"
+PAGE = Path(__file__).parents[4] / "docs" / "new-task.md"
 
 
 def test_the_example_trains_from_the_command_line(
@@ -26,7 +27,7 @@ def test_the_example_trains_from_the_command_line(
     monkeypatch.setattr(sys, "path", list(sys.path))
     assert cli.main(command.replace("parity:", "example:").split()[1:]) == 0
     assert "runs/parity-default/records" in capsys.readouterr().out
-    records = [json.loads(path.read_text()) for path in Path("runs").glob("*/records/*.json")]
+    records = [read_record(path) for path in Path("runs").glob("*/records/*.json")]
     assert len(records) == 8
-    assert {record["population"]["size"] for record in records} == {8}
-    assert max(record["test"]["accuracy/argmax"] for record in records) == 1.0
+    assert {record.population.size for record in records} == {8}
+    assert max(record.value(Metric("accuracy")) or 0.0 for record in records) == 1.0
