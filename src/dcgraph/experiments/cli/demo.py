@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..engine.memory import keep_freed_memory
 from ..engine.metrics import Metric
 from ..engine.records import read_probes, read_record
 from .parsing import CommandError
@@ -28,16 +29,15 @@ def demo(*, seeds: int = 10, out: Path = Path("runs/demo")) -> None:
         seeds: models with the paper's two methods, and as many without.
         out: folder of the run.
     """
+    if seeds < 1:
+        raise CommandError(f"seeds={seeds}, but at least 1 is needed.", 2)
     # Start-up time: all of these need torch.
-    from ..engine.memory import keep_freed_memory
     from ..engine.runs import Job, perform
     from ..report import Replica, write_report
     from ..tasks.addition.commands import predict
     from ..tasks.addition.settings import DEMO
     from ..tasks.addition.task import Addition
 
-    if seeds < 1:
-        raise CommandError(f"seeds={seeds}, but at least 1 is needed.", 2)
     keep_freed_memory()
     ways = {
         "with TempMatch and DropRes": DEMO,

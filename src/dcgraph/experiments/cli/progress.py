@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .. import engine  # whose names are loaded at their first use: start-up time
 from ..engine.metrics import Metric, measured_as
 from ..engine.settings import Settings
 
 if TYPE_CHECKING:
-    from ..engine.loop import Callbacks
-    from ..engine.outcome import Evaluation
+    from ..engine import Callbacks, Evaluation
 
 _LINES = 20  # at most, where there is no terminal
 
@@ -34,7 +34,6 @@ def show_progress(replicas: Sequence[Settings]) -> Callbacks:
 
 def combined(*all_of_them: Callbacks) -> Callbacks:
     """One that calls several."""
-    from ..engine.loop import Callbacks  # start-up time: torch
 
     def call(name: str) -> Callable[..., None]:
         def call_all(*news: object) -> None:
@@ -43,15 +42,13 @@ def combined(*all_of_them: Callbacks) -> Callbacks:
 
         return call_all
 
-    return Callbacks(call("progress"), call("evaluation"), call("stopped"))
+    return engine.Callbacks(call("progress"), call("evaluation"), call("stopped"))
 
 
 def write_curves(folder: Path, names: Sequence[str]) -> Callbacks:
     """Learning curves for TensorBoard: a run for each replica in ``folder``."""
     import tensorboard  # noqa: F401  (an extra; torch's own complaint does not name the package)
     from torch.utils.tensorboard import SummaryWriter
-
-    from ..engine.loop import Callbacks
 
     writers = [SummaryWriter(str(folder / name)) for name in names]
 
@@ -62,7 +59,7 @@ def write_curves(folder: Path, names: Sequence[str]) -> Callbacks:
                     writer.add_scalar(name, value, new.step)
             writer.flush()
 
-    return Callbacks(evaluation=evaluation)
+    return engine.Callbacks(evaluation=evaluation)
 
 
 def summary(new: Evaluation) -> str:
@@ -87,8 +84,6 @@ def _stopped(settings: Settings, step: int) -> str:
 def _bar(replicas: int) -> Callbacks:
     from tqdm import tqdm  # an extra
 
-    from ..engine.loop import Callbacks  # start-up time: torch
-
     bar = tqdm(unit="step", dynamic_ncols=True, desc=count(replicas))
     _open_bars.append(bar)
 
@@ -100,7 +95,7 @@ def _bar(replicas: int) -> Callbacks:
         if step == steps:
             close_bars()
 
-    return Callbacks(
+    return engine.Callbacks(
         progress,
         lambda new: bar.set_postfix_str(summary(new)),
         lambda settings, step: bar.write(_stopped(settings, step), file=sys.stderr),
@@ -108,8 +103,6 @@ def _bar(replicas: int) -> Callbacks:
 
 
 def _lines(replicas: int) -> Callbacks:
-    from ..engine.loop import Callbacks  # start-up time: torch
-
     began = time.monotonic()
     first: int | None = None
     shown = 0
@@ -128,7 +121,7 @@ def _lines(replicas: int) -> Callbacks:
     def latest() -> str:
         return f", {summary(evaluations[-1])}" if evaluations else ""
 
-    return Callbacks(
+    return engine.Callbacks(
         progress, evaluations.append, lambda settings, step: _print(_stopped(settings, step))
     )
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..engine.memory import keep_freed_memory
 from ..engine.records import Record, read_probes, read_record
 from ..engine.settings import Settings, populations
 from ..engine.tables import Table, as_json, as_text
@@ -48,7 +49,6 @@ def reproduce(
         device: auto, cpu, cuda.
         dry: only say what would run.
     """
-    from ..engine.memory import keep_freed_memory
     from ..engine.runs import perform  # start-up time: torch
 
     tables = [_table(name) for name in names]
@@ -141,7 +141,7 @@ def _how_long(settings: Settings, done: Mapping[Job, Record]) -> str:
 
 def _write_page(table: Table, task: AnyTask, results: Path) -> Path:
     """The page of all runs of a table. Their models are not kept, so it shows none at work."""
-    from ..engine.runs import jobs_of, label
+    from ..engine.runs import jobs_of, label  # start-up time: torch
     from ..report import Replica, write_report  # start-up time: torch and jinja2
 
     shown = []

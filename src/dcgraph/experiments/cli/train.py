@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 from ..._names import closest
 from ..engine.errors import DataError, Interrupted
 from ..engine.files import write_json
+from ..engine.memory import keep_freed_memory
 from ..engine.metrics import Metric, arrange
 from ..engine.records import Record, read_probes, read_record
 from ..engine.settings import Settings, expand, from_dict, parse_sweep
@@ -63,7 +64,7 @@ def train(task: str, /, *words: str) -> None:
 
 
 def _option(default: Any, help: str) -> Any:
-    """A dataclass field, which is what the rule against calls in defaults (RUF009) asks for."""
+    """A dataclass field, so that a call as the default is in order (RUF009)."""
     return dataclasses.field(default=default, metadata={"help": help})
 
 
@@ -142,7 +143,6 @@ def choose_device(name: str) -> torch.device:
 
 
 def _run(task: AnyTask, replicas: Sequence[Settings], options: Options, command: str) -> None:
-    from ..engine.memory import keep_freed_memory
     from ..engine.runs import Job, perform, replica_name  # start-up time: torch
 
     device = choose_device(options.device)
@@ -274,7 +274,7 @@ def _write_page(
     options: Options,
     command: str,
 ) -> None:
-    from ..engine.runs import label
+    from ..engine.runs import label  # start-up time: torch
     from ..report import Replica, write_report  # start-up time: torch and jinja2
 
     page = options.out / "report.html"
