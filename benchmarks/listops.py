@@ -38,7 +38,6 @@ from dcgraph.experiments.engine.memory import keep_freed_memory
 from dcgraph.experiments.engine.order import order_of_epoch, schedule_of_epoch
 from dcgraph.experiments.engine.step import Stepper, batches_per_epoch
 from dcgraph.experiments.tasks import get_task
-from dcgraph.experiments.tasks.listops.tensors import rows_by_length
 
 REPLICAS = {"cpu": (1, 4), "cuda": (1, 16, 40)}
 SECONDS = {"cpu": 60, "cuda": 20}  # of timed steps, all contenders together
@@ -77,6 +76,13 @@ class Plain(nn.Module):
             if k < 4:
                 x = self.value(x, codebook=self.embed.weight[4:])
         return self.value.logits(x[:, 0])
+
+
+def rows_by_length(lengths: Tensor) -> dict[int, Tensor]:
+    """The rows of each length that occurs, so that a batch has one shape and no padding."""
+    order = lengths.argsort(stable=True)
+    found, counts = lengths.unique(return_counts=True)
+    return dict(zip(found.tolist(), order.split(counts.tolist()), strict=True))
 
 
 def plain(batches: Sequence[Batch], device: torch.device) -> Contender:

@@ -30,7 +30,7 @@ def test_readme(capsys: pytest.CaptureFixture[str]) -> None:
     names = run("README.md")
     shown = capsys.readouterr().out
     assert "soft-hard gap" in shown and "symbol[1]: " in shown
-    assert names["dials"].moves == 100
+    assert names["dials"].schedule_steps == 100
 
 
 def test_own_model(capsys: pytest.CaptureFixture[str]) -> None:
@@ -108,7 +108,7 @@ def test_the_example_that_the_library_was_designed_from() -> None:
     model = Adder()
     optimizer = torch.optim.Adam(model.parameters())
     dials = dc.Dials(
-        tau=8.0, beta=dc.temp_match(8.0, gamma=0.008), alpha=dc.linear(0.002), every=234
+        tau=8.0, beta=dc.temp_match(8.0, gamma=0.008), alpha=dc.linear(0, 1, 500), every=234
     ).attach(model)
 
     for images_a, images_b, total in loader:
@@ -117,7 +117,7 @@ def test_the_example_that_the_library_was_designed_from() -> None:
         optimizer.step()
         optimizer.zero_grad()
         dials.step()
-    assert dials.moves == 2 and model.symbol.alpha is not None
+    assert dials.schedule_steps == 2 and model.symbol.alpha is not None
     assert model.symbol.alpha.item() == pytest.approx(0.004)
 
     report = dc.probe(model, lambda: F.cross_entropy(model(a, b), total))

@@ -21,10 +21,10 @@ from .style import page, shades
 
 PLACES = ("embedding", "round 1", "round 2", "round 3", "round 4")
 RUNS = {  # by the name in the picture
-    "with both": "Ours, tau 1",
-    "without TempMatch": "without TempMatch (beta = 1)",
-    "without DropRes": "without DropRes (alpha = 1)",
-    "without both": "without both",
+    "with both": "paper-tau-1",
+    "without TempMatch": "without-tempmatch",
+    "without DropRes": "without-dropres",
+    "without both": "without-both",
 }
 _STYLES = ("-", (0, (5, 1.5)), "-", (0, (5, 1.5)))
 _Values = Sequence[Sequence[float]]

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from ...functional import sample
-from ..._arguments import Distribution
+from ...noise import Distribution
 from .style import page, shades
 
 BETA = 4.0
