@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from ...._checks import closest
+from ...._arguments import closest
 from ...engine.datasets import DataError
 from ...engine.task import Batch, fingerprint_of
 from .adjacency import Adjacency

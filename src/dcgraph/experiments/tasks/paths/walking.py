@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ...._checks import closest
+from ...._arguments import closest
 from ....inspect._trace import trace
 from ...engine.datasets import DataError
 from .beams import follow
