@@ -47,7 +47,11 @@ class Headline:
     rival: tuple[str, Place] | None = None  # its name, and the cell that has its published number
 
 
-_PAPERS_ADDITION, _PAPERS_LISTOPS, _BEST = "Ours, tau 8", "Ours, tau 1", "Ours, preset best"
+_PAPERS_ADDITION, _PAPERS_LISTOPS, _BEST = (
+    "The paper's method, tau 8",
+    "The paper's method, tau 1",
+    "Our variant (preset best)",
+)
 _DEEPPROBLOG = "DeepProbLog, 1 epoch, batch 1"
 _AS_ABOVE = "as above"
 _RULES = "rules of parsing ([which](docs/listops.md#what-preset-best-is-given))"
