@@ -21,7 +21,9 @@ RETIRED = {
     r"competitors?|compet(e|es|ing) with an? (answer|entity)": "candidates",
     r"ties as the paper": "optimistic ties",
     r"walking|hopping|composing": "decoding, model, encoders",
-    r"selecting|chosen on|--choose-(by|on)": "split, validation split, monitor",
+    r"selecting|chosen on(?! the validation split)|--choose-(by|on)": (
+        "split, validation split, monitor"
+    ),
     r"backwards|turned (triples|paths)|turns? (triples|paths)": "inverse paths",
     r"ragged|remembered": "CSR, disk cache",
     r"trials?": "hyper-parameter search",
