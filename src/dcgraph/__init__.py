@@ -9,7 +9,7 @@ from .dials import Dials
 from .functional import argmax, entropy, gumbel_softmax, one_hot, sample, straight_through
 from .inspect._probe import probe
 from .inspect._trace import trace
-from .nodes import Categorical, Discrete, nodes
+from .nodes import Categorical, Discrete, named_nodes
 from .noise import gumbel
 from .residual import DropRes, drop_residual
 from .schedules import constant, exponential, linear, piecewise, temp_match
@@ -36,7 +36,7 @@ __all__ = [
     "log_sum_exp",
     "mix",
     "mixing",
-    "nodes",
+    "named_nodes",
     "one_hot",
     "piecewise",
     "probe",

@@ -72,6 +72,9 @@ class Dials:
                 raise ValueError(f"the schedule at t={self.moves} gives {error}") from None
         return current
 
+    def at(self, step: int) -> dict[str, float]:
+        return {name: float(v(step // self.every)) for name, v in self._schedules.items()}
+
     def attach(self, model: nn.Module) -> Dials:
         """Set the dials of all nodes in ``model``, now and at every move; returns the dials.
 

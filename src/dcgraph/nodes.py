@@ -321,7 +321,7 @@ def _rows_at(index: Tensor | None, rows: Tensor) -> Tensor:
     return F.embedding(index.clamp(min=0), rows).masked_fill(index.unsqueeze(-1) < 0, 0.0)
 
 
-def nodes(model: nn.Module) -> Iterator[tuple[str, Categorical | Discrete]]:
+def named_nodes(model: nn.Module) -> Iterator[tuple[str, Categorical | Discrete]]:
     """The discrete nodes of a model with their names; the parts of a Discrete are not listed.
 
     >>> import torch, dcgraph as dc

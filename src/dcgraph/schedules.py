@@ -1,6 +1,7 @@
 """Schedules: pure functions of the step t, stepped by :class:`dcgraph.Dials`.
 
-A schedule is any function from the step to a number; the ones of the paper are here by name.
+A schedule is any function from the step to a number; the usual ones are here by name. They can be
+pickled, compared and printed, and they need no torch.
 """
 
 from __future__ import annotations
@@ -8,6 +9,8 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from dataclasses import astuple, dataclass
+from typing import ClassVar
 
 Schedule = Callable[[int], float]
 """A function from the step t = 0, 1, 2, ... to the value of a dial."""
@@ -19,7 +22,46 @@ def constant(value: float) -> Schedule:
     >>> constant(8.0)(1000)
     8.0
     """
-    return lambda t: value
+    return _Constant(value)
+
+
+def linear(start: float, end: float, steps: float) -> Schedule:
+    r"""A straight line, then constant: :math:`s + (e - s) \min(1, t / \mathrm{steps})`.
+
+    For alpha of DropRes it goes from 0 to 1. (The paper prints max for min, a misprint.)
+
+    Args:
+        start: s, the value at t = 0.
+        end: e, the value from t = steps on.
+        steps: how many schedule steps it takes.
+
+    >>> alpha = linear(0, 1, 500)
+    >>> alpha, [alpha(t) for t in (0, 100, 500, 900)]
+    (linear(0, 1, 500), [0.0, 0.2, 1.0, 1.0])
+    """
+    _check_steps(steps)
+    return _Linear(start, end, steps)
+
+
+def exponential(start: float, end: float, steps: float) -> Schedule:
+    r"""The same factor at each step, then constant: :math:`s\,(e / s)^{\min(1, t / \mathrm{steps})}`.
+
+    From a large tau to a small one it is the usual annealing of the temperature, with which the
+    paper compares.
+
+    Args:
+        start: s > 0, the value at t = 0.
+        end: e > 0, the value from t = steps on.
+        steps: how many schedule steps it takes.
+
+    >>> tau = exponential(8, 1, 300)
+    >>> tau, [round(tau(t), 2) for t in (0, 100, 200, 300, 1000)]
+    (exponential(8, 1, 300), [8.0, 4.0, 2.0, 1.0, 1.0])
+    """
+    for argument, value in (("start", start), ("end", end)):
+        _check(argument, value, value > 0, "a factor leads nowhere from 0; use linear().")
+    _check_steps(steps)
+    return _Exponential(start, end, steps)
 
 
 def temp_match(tau: float, gamma: float) -> Schedule:
@@ -33,34 +75,7 @@ def temp_match(tau: float, gamma: float) -> Schedule:
     """
     _check("tau", tau, tau > 0, "a temperature is > 0.")
     _check("gamma", gamma, gamma > 0, "the rate of growth is > 0; for no growth use constant().")
-    return lambda t: -tau * math.expm1(-gamma * t)
-
-
-def linear(step: float) -> Schedule:
-    r"""Linear growth from 0 to 1, :math:`\min(1, \mathrm{step} \cdot t)`, for alpha of DropRes.
-
-    (The paper prints max for min, a misprint.)
-
-    >>> [linear(0.002)(t) for t in (0, 100, 500, 900)]
-    [0.0, 0.2, 1.0, 1.0]
-    """
-    _check("step", step, step > 0, "the growth per step is > 0; for none use constant().")
-    return lambda t: min(1.0, step * t)
-
-
-def exponential(start: float, gamma: float, floor: float) -> Schedule:
-    r"""Exponential decay to a floor, :math:`\max(\mathrm{floor}, \mathrm{start}\, e^{-\gamma t})`.
-
-    The usual annealing of the temperature, which the paper compares with.
-
-    >>> tau = exponential(8.0, gamma=0.008, floor=1.0)
-    >>> [round(tau(t), 2) for t in (0, 100, 1000)]
-    [8.0, 3.59, 1.0]
-    """
-    _check("floor", floor, floor > 0, "a temperature stays > 0.")
-    _check("start", start, start >= floor, f"decay starts above the floor {floor}.")
-    _check("gamma", gamma, gamma > 0, "the rate of decay is > 0; for no decay use constant().")
-    return lambda t: max(floor, start * math.exp(-gamma * t))
+    return _TempMatch(tau, gamma)
 
 
 def piecewise(points: Sequence[tuple[int, float]]) -> Schedule:
@@ -72,21 +87,86 @@ def piecewise(points: Sequence[tuple[int, float]]) -> Schedule:
     >>> [alpha(t) for t in (0, 15, 29, 30, 99)]
     [0.0, 0.5, 1.0, 0.5, 0.5]
     """
-    points = list(points)
+    points = [(t, value) for t, value in points]
     steps = [t for t, _ in points]
     _check("points", points, bool(points), "at least one (step, value) point is needed.")
     _check("points", points, steps == sorted(steps), "their steps must not decrease.")
+    return _Piecewise(tuple(points))
 
-    def value(t: int) -> float:
-        after = bisect_right(steps, t)
+
+@dataclass(frozen=True, repr=False)
+class _Called:
+    """Prints as the call that made it."""
+
+    name: ClassVar[str]
+
+    def __repr__(self) -> str:
+        return f"{self.name}({', '.join(map(repr, astuple(self)))})"
+
+
+@dataclass(frozen=True, repr=False)
+class _Constant(_Called):
+    name = "constant"
+    value: float
+
+    def __call__(self, t: int) -> float:
+        return self.value
+
+
+@dataclass(frozen=True, repr=False)
+class _Linear(_Called):
+    name = "linear"
+    start: float
+    end: float
+    steps: float
+
+    def __call__(self, t: int) -> float:
+        return self.start + (self.end - self.start) * min(1.0, t / self.steps)
+
+
+@dataclass(frozen=True, repr=False)
+class _Exponential(_Called):
+    name = "exponential"
+    start: float
+    end: float
+    steps: float
+
+    def __call__(self, t: int) -> float:
+        if t >= self.steps:
+            return float(self.end)
+        return self.start * (self.end / self.start) ** (t / self.steps)
+
+
+@dataclass(frozen=True, repr=False)
+class _TempMatch(_Called):
+    name = "temp_match"
+    tau: float
+    gamma: float
+
+    def __call__(self, t: int) -> float:
+        return -self.tau * math.expm1(-self.gamma * t)
+
+
+@dataclass(frozen=True, repr=False)
+class _Piecewise(_Called):
+    name = "piecewise"
+    points: tuple[tuple[int, float], ...]
+
+    def __call__(self, t: int) -> float:
+        after = bisect_right(self.points, t, key=lambda point: point[0])
         if after == 0:
-            return points[0][1]
-        if after == len(points):
-            return points[-1][1]
-        (t0, v0), (t1, v1) = points[after - 1], points[after]
+            return self.points[0][1]
+        if after == len(self.points):
+            return self.points[-1][1]
+        (t0, v0), (t1, v1) = self.points[after - 1], self.points[after]
         return v0 + (v1 - v0) * (t - t0) / (t1 - t0)
 
-    return value
+    def __repr__(self) -> str:
+        return f"piecewise({list(self.points)})"
+
+
+def _check_steps(steps: float) -> None:
+    _check("steps", steps, 0 < steps < math.inf, "it takes some steps; for none use constant().")
 
 
 def _check(argument: str, value: object, fine: bool, remedy: str) -> None:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from .._observe import Event, observing
-from ..nodes import nodes
+from ..nodes import named_nodes as nodes
 
 SATURATED = 0.99
 """A relaxed row whose largest entry is above this passes hardly any gradient to its logits."""

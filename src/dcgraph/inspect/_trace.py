@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from .._observe import Event, observing
-from ..nodes import nodes
+from ..nodes import named_nodes as nodes
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from ..._checks import closest
+from ..._arguments import closest
 from ..engine.settings import populations
 from .parsing import CommandError
 

@@ -10,7 +10,7 @@ from functools import partial, wraps
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
-from ..._checks import closest
+from ..._arguments import closest
 
 _PLAIN: tuple[Any, ...] = (str, int, float, Path)
 

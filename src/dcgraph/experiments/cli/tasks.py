@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import torch
 
-from ..._checks import closest
+from ..._arguments import closest
 from ..engine import Interrupted, Settings, Task, Watch
 from ..engine.files import write_json
 from .parsing import CommandError, parse_options, with_metavars

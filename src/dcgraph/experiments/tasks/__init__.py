@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 
-from ..._checks import closest
+from ..._arguments import closest
 from ..engine.tables import Table
 from ..engine.task import Task
 

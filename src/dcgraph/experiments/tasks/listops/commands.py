@@ -11,7 +11,7 @@ from pathlib import Path
 
 from torch import nn
 
-from ...._checks import closest
+from ...._arguments import closest
 from ....nodes import Decode
 from ...engine.datasets import DataError
 from ...engine.models import ModelError, load_model
