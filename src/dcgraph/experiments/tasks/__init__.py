@@ -28,13 +28,13 @@ TABLES = {
     "paths": "dcgraph.experiments.tasks.paths.tables:PATHS",
     "paths-extrapolation": "dcgraph.experiments.tasks.paths.tables:EXTRAPOLATION",
     "paths-small": "dcgraph.experiments.tasks.paths.tables:SMALL",
-    "paths-small-beam": "dcgraph.experiments.tasks.paths.tables:SMALL_BY_BEAM",
-    "paths-small-back": "dcgraph.experiments.tasks.paths.tables:SMALL_LOOKING_BACK",
-    "paths-noise": "dcgraph.experiments.tasks.paths.trials:NOISE",
-    "paths-short": "dcgraph.experiments.tasks.paths.trials:SHORT",
-    "paths-search": "dcgraph.experiments.tasks.paths.trials:SEARCH",
+    "paths-small-beam": "dcgraph.experiments.tasks.paths.tables:SMALL_BEAM",
+    "paths-small-bidirectional": "dcgraph.experiments.tasks.paths.tables:SMALL_BIDIRECTIONAL",
+    "paths-noise": "dcgraph.experiments.tasks.paths.search:NOISE",
+    "paths-short": "dcgraph.experiments.tasks.paths.search:SHORT",
+    "paths-search": "dcgraph.experiments.tasks.paths.search:SEARCH",
     "fb15k-237": "dcgraph.experiments.tasks.paths.tables:FB15K_237",
-    "fb15k-237-beam": "dcgraph.experiments.tasks.paths.tables:FB15K_237_BY_BEAM",
+    "fb15k-237-beam": "dcgraph.experiments.tasks.paths.tables:FB15K_237_BEAM",
 }
 """Where each table is."""
 

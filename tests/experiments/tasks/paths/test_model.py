@@ -8,24 +8,29 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.nn.functional as F
-from dcgraph.experiments.tasks.paths.composing import (
-    Bilinear,
-    ComplEx,
-    DistMult,
-    PathModel,
-    Shape,
-    TransE,
-    complex_product,
-)
-from dcgraph.experiments.tasks.paths.hopping import DiscreteComplEx
-from dcgraph.experiments.tasks.paths.recurrent import ROP, PathRNN
-from dcgraph.experiments.tasks.paths.sharing import shared
-from dcgraph.experiments.tasks.paths.transformer import LONGEST, CoKE, Layer
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
 import dcgraph as dc
 from dcgraph._checks import unchecked
+from dcgraph.experiments.tasks.paths.baselines import (
+    LONGEST,
+    ROP,
+    Bilinear,
+    CoKE,
+    DistMult,
+    Layer,
+    PathRNN,
+    TransE,
+)
+from dcgraph.experiments.tasks.paths.model import (
+    ComplEx,
+    DiscreteComplEx,
+    PathModel,
+    Shape,
+    complex_product,
+    table_uses,
+)
 from dcgraph.population._population import Population
 from path_models import MODELS
 
@@ -96,7 +101,7 @@ def test_scores_are_the_formulas(name: str, hops: int) -> None:
 
 
 @torch.no_grad()
-def test_among_the_nearest_one_noise_has_no_say() -> None:
+def test_among_the_top_1_noise_has_no_say() -> None:
     torch.manual_seed(0)
     model = DiscreteComplEx(SHAPE, top_k=1)  # noise of scale 1, no residual
     source, path, _ = some_queries(16, 3)
@@ -227,7 +232,7 @@ def test_the_penalty_is_the_l2_of_what_a_query_uses() -> None:
 
 
 @pytest.mark.parametrize(("name", "entities"), [*((n, 7) for n in MODELS), ("discrete", 4100)])
-def test_a_population_of_models_is_each_of_them_alone(name: str, entities: int) -> None:
+def test_a_population_of_models_is_each_of_them(name: str, entities: int) -> None:
     """With a large codebook too, for which hops and loss never see all scores."""
     shape = replace(SHAPE, entities=entities)
     population = Population(lambda: MODELS[name](shape), [0, 1], torch.device("cpu"))
@@ -252,7 +257,7 @@ def test_a_population_of_models_is_each_of_them_alone(name: str, entities: int) 
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_shared_table_has_the_gradient_of_all_its_uses(dtype: torch.dtype) -> None:
+def test_a_table_has_the_gradient_of_all_its_uses(dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     table, index = torch.randn(2, 9, 4), torch.tensor([[3, 3, 0], [8, 0, 8]])
     weights = torch.randn(9, 4).to(dtype)
@@ -262,7 +267,7 @@ def test_a_shared_table_has_the_gradient_of_all_its_uses(dtype: torch.dtype) -> 
         return rows.square().sum() + sum(of_tables)
 
     def one(table: Tensor, index: Tensor) -> Tensor:
-        return value(*shared(table, index, 3, dtype))
+        return value(*table_uses(table, index, 3, dtype))
 
     def plainly(table: Tensor, index: Tensor) -> Tensor:
         return value(table[index], [table.to(dtype)] * 3)
@@ -273,20 +278,20 @@ def test_a_shared_table_has_the_gradient_of_all_its_uses(dtype: torch.dtype) -> 
     (mapped,) = torch.autograd.grad(torch.func.vmap(one)(leaf, index).sum(), leaf)
     torch.testing.assert_close(found, expected, rtol=1e-2, atol=1e-2 * float(expected.abs().max()))
     torch.testing.assert_close(mapped, found)
-    rows, _ = shared(leaf[0], index[0], 3, dtype)
+    rows, _ = table_uses(leaf[0], index[0], 3, dtype)
     (of_rows,) = torch.autograd.grad(rows.sum(), leaf)
     assert of_rows[0, :, 0].tolist() == [1, 0, 0, 2, 0, 0, 0, 0, 0]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("uses", [1, 3])
-def test_a_shared_table_is_dropped_in_its_last_use_alone(uses: int, dtype: torch.dtype) -> None:
+def test_a_table_is_dropped_only_in_its_last_use(uses: int, dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     table = torch.randn(2, 500, 16, requires_grad=True)
     index = torch.tensor([[3, 3, 0], [8, 0, 8]])
 
     def one(table: Tensor, index: Tensor) -> tuple[Tensor, ...]:
-        rows, tables = shared(table, index, uses, dtype, 0.25)
+        rows, tables = table_uses(table, index, uses, dtype, 0.25)
         return rows, *tables
 
     rows, *whole, last = torch.func.vmap(one, randomness="different")(table, index)

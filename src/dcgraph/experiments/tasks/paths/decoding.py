@@ -46,7 +46,7 @@ from ....codebook import log_sum_exp
 from ....inspect._trace import trace
 from .data.graph import KnowledgeGraph, Queries, inverse
 from .data.walks import reachable
-from .evaluation import Score
+from .evaluation import EvaluationSet, Score, best_of
 from .model import Bidirectional
 
 INVERSE_TEMPERATURES = (1.0, 1.5, 2.0, 3.0)
@@ -184,6 +184,29 @@ def check_bidirectional(model: nn.Module) -> Bidirectional:
 def check_weight(weight: float) -> None:
     if not 0 <= weight <= 1:
         raise ValueError(f"bidirectional={weight}, but the weight lies in [0, 1].")
+
+
+def calibrate_inverse_temperature(
+    model: Score, asked: EvaluationSet, metric: str, width: int, block: int
+) -> float:
+    """The one with which a beam search of this width answers best."""
+    steps = {value: step_scores(model, value) for value in INVERSE_TEMPERATURES}
+    scores = {value: beam_scores(steps[value], width) for value in steps}
+    return best_of(scores, asked, metric, block)
+
+
+def calibrate_bidirectional_weight(
+    model: nn.Module,
+    inverse_temperature: float,
+    asked: EvaluationSet,
+    metric: str,
+    width: int,
+    block: int,
+) -> float:
+    """The one with which a bidirectional beam search of this width answers best."""
+    steps = bidirectional_steps(model, inverse_temperature)
+    scores = {weight: beam_scores(steps(weight), width) for weight in BIDIRECTIONAL_WEIGHTS}
+    return best_of(scores, asked, metric, block)
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ import torch
 from jaxtyping import Bool, Float, Float64, Int, Int32
 from torch import Tensor
 
-from ...._checks import check_choice
+from ...._arguments import check_choice
 from ...engine.task import Batch, fingerprint_of
 from .data import PathData, disk_cached
 from .data.graph import CSR, Adjacency, Queries, inverse_paths, portions
@@ -62,6 +62,7 @@ _WORDS = {
 }
 
 _AT_ONCE = 1 << 22  # members of sets that are looked at together
+_SCORES = 1 << 28  # that are made at once: one gigabyte
 _MANY = 100_000  # queries whose answers take so long to find that one wants to know why
 
 K = TypeVar("K")
@@ -289,6 +290,11 @@ def rank_all(score: Score, asked: EvaluationSet, block: int = 512) -> dict[int, 
             parts.append(rank(scores, rows["target"], mask))
         ranks[table["path"].shape[1]] = joined_ranks(parts)
     return ranks
+
+
+def at_once(entities: int) -> int:
+    """How many queries to ask together, so that their scores take a gigabyte at most."""
+    return max(1, _SCORES // entities)
 
 
 def joined_ranks(parts: Sequence[Ranks]) -> Ranks:

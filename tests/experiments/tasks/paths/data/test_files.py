@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import gzip
-import io
 import zipfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from dcgraph.experiments.tasks.paths.arrays import read_arrays
-from dcgraph.experiments.tasks.paths.graph import KnowledgeGraph
-from dcgraph.experiments.tasks.paths.query_files import read_queries, write_queries
-from dcgraph.experiments.tasks.paths.reachability import reachable
-from dcgraph.experiments.tasks.paths.sampling import marks, sample, walks
-from dcgraph.experiments.tasks.paths.storage import disk_cached
 
-from dcgraph.experiments.cli.parsing import parse_options
-from dcgraph.experiments.engine.datasets import DataError, locate
+from dcgraph.experiments.engine.errors import DataError
 from dcgraph.experiments.tasks.paths import data as path_data
-from dcgraph.experiments.tasks.paths import sources
-from dcgraph.experiments.tasks.paths.commands import data as data_command
-from dcgraph.experiments.tasks.paths.data import PathData, load, load_graph
+from dcgraph.experiments.tasks.paths.data import GRAPHS, PathData, load, load_graph
+from dcgraph.experiments.tasks.paths.data.files import read_arrays, read_queries, write_queries
+from dcgraph.experiments.tasks.paths.data.graph import KnowledgeGraph
+from dcgraph.experiments.tasks.paths.data.walks import sample
 from small_graphs import graph_of, random_graph, rows_of
 
 TRAIN = "b\tlikes\ta\na\tlikes\tc\na\tknows\tb\n"
@@ -202,7 +197,7 @@ def test_what_is_missing_or_damaged_is_an_error(
     assert said.startswith("wn18rr/test.txt.gz is missing: looked at ")
     assert "no download address is known; fetch it and put it at" in said
     for name in ("nations", "umls", "kinships"):
-        for file in sources.GRAPHS[name].values():
+        for file in GRAPHS[name].values():
             (url,) = file.urls
             assert url.endswith(file.path.removeprefix("small-kg"))
 
@@ -287,44 +282,30 @@ def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path, graph: Know
 # Arrays
 
 
-def npz(path: Path, /, **arrays: tuple[str, tuple[int, ...], bytes]) -> Path:
-    """An archive of arrays of a type, a shape and their bytes, as numpy writes them."""
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, (kind, shape, raw) in arrays.items():
-            header = repr({"descr": kind, "fortran_order": False, "shape": shape}).encode()
-            header += b" " * (-(len(header) + 11) % 64) + b"\n"
-            start = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little")
-            archive.writestr(f"{name}.npy", start + header + raw)
+def queries_npz(path: Path, source: list[int], paths: list[list[int]], target: list[int]) -> Path:
+    np.savez_compressed(
+        path,
+        source=np.array(source, dtype="i4"),
+        path=np.array(paths, dtype="i1").reshape(len(paths), -1),
+        target=np.array(target, dtype="i8"),
+    )
     return path
 
 
-def raw_of(numbers: list[int], size: int) -> bytes:
-    return b"".join(number.to_bytes(size, "little", signed=True) for number in numbers)
-
-
-def queries_npz(path: Path, source: list[int], paths: list[list[int]], target: list[int]) -> Path:
-    flat = [number for row in paths for number in row]
-    return npz(
-        path,
-        source=("<i4", (len(source),), raw_of(source, 4)),
-        path=("|i1", (len(paths), len(paths[0])), raw_of(flat, 1)),
-        target=("<i8", (len(target),), raw_of(target, 8)),
-    )
-
-
 def test_arrays_are_as_numpy_writes_them(tmp_path: Path) -> None:
-    numpy = pytest.importorskip("numpy", reason="the library does without numpy")
+    columnwise = np.asfortranarray(np.arange(6, dtype="i4").reshape(2, 3))
     arrays = {
-        "a": numpy.arange(-6, 6, dtype="i2").reshape(3, 4),
-        "b": numpy.arange(5, dtype="i8"),
-        "c": numpy.zeros((0, 2), dtype="i1"),
+        "a": np.arange(-6, 6, dtype="i2").reshape(3, 4),
+        "b": np.arange(5, dtype="i8"),
+        "c": np.zeros((0, 2), dtype="i1"),
+        "d": columnwise,
+        "e": np.arange(5, dtype=">i4"),
     }
-    numpy.savez_compressed(tmp_path / "some.npz", **arrays)
-    for found, array in zip(
-        read_arrays(tmp_path / "some.npz", "abc"), arrays.values(), strict=True
-    ):
+    np.savez_compressed(tmp_path / "some.npz", **arrays)  # type: ignore[arg-type]
+    read = read_arrays(tmp_path / "some.npz", "abcde")
+    for found, array in zip(read, arrays.values(), strict=True):
         assert found.tolist() == array.tolist()
-        assert str(found.dtype) == f"torch.{array.dtype}" and found.shape == array.shape
+        assert str(found.dtype) == f"torch.{array.dtype.name}" and found.shape == array.shape
 
 
 def test_queries_in_arrays(tmp_path: Path, graph: KnowledgeGraph) -> None:
@@ -355,210 +336,34 @@ def test_bad_arrays_are_errors(tmp_path: Path, graph: KnowledgeGraph) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "shape", "raw", "reason"),
-    [
-        ("<f4", (1,), bytes(4), "type '<f4'"),
-        ("|O", (1,), b"\x80\x04.", "type '|O'"),  # a pickle, which is not opened
-        ("<i4", (2,), bytes(4), "more or fewer numbers than it says"),
-        ("<i4", (), bytes(4), "the header of an array is not readable"),
-    ],
+    "array",
+    [np.zeros(1, dtype="f4"), np.zeros(1, dtype="u2"), np.array(3), np.array(["a"])],
+    ids=["floats", "unsigned", "no-dimension", "text"],
 )
-def test_arrays_that_are_not_for_us(
-    tmp_path: Path, kind: str, shape: tuple[int, ...], raw: bytes, reason: str
-) -> None:
-    path = npz(tmp_path / "q.npz", source=(kind, shape, raw))
-    assert reason in complaint(lambda: read_arrays(path, ["source"]))
+def test_arrays_that_are_not_for_us(tmp_path: Path, array: np.ndarray[Any, Any]) -> None:
+    path = tmp_path / "q.npz"
+    np.savez(path, source=array)
+    said = complaint(lambda: read_arrays(path, ["source"]))
+    assert said == f"{path}: source is no array of signed integers; replace it."
 
 
 def test_archives_that_are_none(tmp_path: Path) -> None:
     path = put(tmp_path, "q.npz", "no archive")
-    assert "is damaged or no .npz file" in complaint(lambda: read_arrays(path, ["source"]))
-    npz(path, other=("<i4", (1,), bytes(4)))
+    damaged = f"{path} is damaged or no .npz file of numbers; replace it."
+    assert complaint(lambda: read_arrays(path, ["source"])) == damaged
+    np.savez(path, other=np.zeros(1, dtype="i4"))
     assert "the arrays source, path are needed" in complaint(
         lambda: read_arrays(path, ["source", "path"])
     )
+    np.savez_compressed(path, source=np.arange(1000))
+    path.write_bytes(path.read_bytes()[:-300])
+    assert complaint(lambda: read_arrays(path, ["source"])) == damaged
+    np.savez(path, source=np.array([{}], dtype=object))  # a pickle, which is not opened
+    assert complaint(lambda: read_arrays(path, ["source"])) == damaged
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("source.npy", b"something")
-    assert "an array does not begin as one" in complaint(lambda: read_arrays(path, ["source"]))
+    assert "source is no array" in complaint(lambda: read_arrays(path, ["source"]))
+    with path.open("wb") as file:
+        np.save(file, np.zeros(3, dtype="i4"))  # an array without an archive
+    assert complaint(lambda: read_arrays(path, ["source"])) == damaged
     assert "cannot read" in complaint(lambda: read_arrays(tmp_path / "absent.npz", ["source"]))
-
-
-# What is kept on disk
-
-
-def test_what_queries_reach_is_found_once(
-    tmp_path: Path, graph: KnowledgeGraph, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    data = PathData(graph, sample(graph, 0))
-    calls = []
-
-    def counted(*arguments: object) -> object:
-        calls.append(arguments)
-        return reachable(*arguments)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(path_data, "reachable", counted)
-    first = data.examinations("range", cache=tmp_path)
-    again = data.examinations("range", cache=tmp_path)
-    assert len(calls) == 1 and list(first) == list(again) == ["validation", "test"]
-    for split in first:
-        for name, tensor in first[split].shared.items():
-            assert torch.equal(tensor, again[split].shared[name])
-        for ours, theirs in zip(first[split].tables, again[split].tables, strict=True):
-            assert all(torch.equal(ours[name], theirs[name]) for name in ours)
-    data.examinations("all", "test", cache=tmp_path)
-    PathData(graph, sample(graph, 1)).examinations("range", cache=tmp_path)
-    assert len(calls) == 3
-
-
-def test_large_texts_are_read_once(
-    tmp_path: Path, graph: KnowledgeGraph, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder, cache = tmp_path / "graph", tmp_path / "cache"
-    data = PathData(graph, sample(graph, 0))
-    path_data.write(folder, data)
-    assert load(str(folder), cache=cache).fingerprint == data.fingerprint
-    assert not cache.exists(), "these are small"
-    monkeypatch.setattr(path_data, "_LARGE", 1)
-    for _ in range(2):
-        assert load(str(folder), cache=cache).fingerprint == data.fingerprint
-        assert len(list(cache.glob("*"))) == 3
-    other = PathData(graph, sample(graph, 1))
-    path_data.write(folder, other)
-    assert load(str(folder), cache=cache).fingerprint == other.fingerprint
-
-
-def test_what_is_kept_is_made_anew_if_damaged_and_never_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    made = []
-
-    def make() -> dict[str, torch.Tensor]:
-        made.append(1)
-        return {"x": torch.arange(3)}
-
-    assert disk_cached("name", make)["x"].tolist() == [0, 1, 2]
-    kept = tmp_path / "dcgraph" / "paths" / "name.pt"
-    assert kept.is_file() and disk_cached("name", make) and len(made) == 1
-    kept.write_bytes(kept.read_bytes()[:100])
-    assert disk_cached("name", make)["x"].tolist() == [0, 1, 2] and len(made) == 2
-    code = io.BytesIO()
-    torch.save(Path, code)
-    kept.write_bytes(code.getvalue())
-    assert disk_cached("name", make)["x"].tolist() == [0, 1, 2] and len(made) == 3
-    unwritable = put(tmp_path, "file", "not a folder")
-    assert disk_cached("name", make, unwritable)["x"].tolist() == [0, 1, 2]
-
-
-# The command
-
-
-def test_the_command_writes_what_can_be_loaded(tmp_path: Path) -> None:
-    source, out = tmp_path / "graph", tmp_path / "out"
-    path_data.write(source, PathData(random_graph(20, 3, 90, seed=0), {}))
-    said = data_command(graph=str(source), out=out, seed=3)
-    assert load(str(out)).fingerprint == load(str(source), seed=3).fingerprint
-    assert "paths/test.txt.gz: 150 lines" in said and said.endswith(f"path queries, in {out}.")
-    options = ["--graph", str(source), "--out", str(tmp_path / "b"), "--seed", "3"]
-    again = parse_options(data_command, "dcgraph data paths", options)
-    assert again == said.replace(str(out), str(tmp_path / "b"))
-    assert data_command(graph=str(out), out=out, seed=3) == said, "in its place"
-    put(out, "paths/test.npz", "would be read in place of test.txt.gz")
-    again = complaint(lambda: data_command(graph=str(source), out=out))
-    assert again == f"{out} holds test.npz already; choose an empty folder."
-    assert "seed=-1" in complaint(lambda: data_command(graph=str(source), out=out, seed=-1))
-
-
-# The published files, where they are on this machine; a test does not download
-
-
-def published(name: str) -> PathData:
-    try:
-        for file in sources.GRAPHS[name].values():
-            locate(replace(file, urls=()))
-    except DataError as error:
-        pytest.skip(str(error))
-    return load(name)
-
-
-TRIPLES = {
-    "wn11": (38_696, 11, 110_361, 2_606, 10_493),
-    "fb13": (75_043, 13, 316_232, 5_908, 23_733),
-    "fb15k-237": (14_541, 237, 272_115, 17_535, 20_466),
-    "wn18rr": (40_943, 11, 86_835, 3_034, 3_134),
-    "nations": (14, 55, 1_592, 199, 201),
-    "umls": (135, 46, 5_216, 652, 661),
-    "kinships": (104, 25, 8_544, 1_068, 1_074),
-}
-PATHS = {
-    "wn11": {
-        "train": [110_361, 411_209, 505_297, 545_669, 557_003],
-        "validation": [2_606, 1_420, 2_201, 2_487, 2_563],
-        "test": [10_462, 6_450, 9_023, 10_223, 10_419],
-    },
-    "fb13": {
-        "train": [316_232, 1_401_305, 1_417_258, 1_565_260, 1_566_003],
-        "validation": [5_908, 4_710, 4_882, 5_903, 5_760],
-        "test": [23_733, 19_332, 19_593, 23_517, 23_382],
-    },
-}
-
-
-@pytest.mark.parametrize("name", list(TRIPLES))
-def test_the_published_graphs(name: str) -> None:
-    data = published(name)
-    graph = data.graph
-    sizes = [len(triples) for triples in graph.triples.values()]
-    assert (len(graph.entities), len(graph.relations), *sizes) == TRIPLES[name]
-    found = {split: [len(group) for group in data.splits[split]] for split in data.splits}
-    if name in PATHS:
-        assert found == PATHS[name]
-        assert [group.hops for group in data.splits["train"]] == [1, 2, 3, 4, 5]
-    else:
-        lengths = {"train": 5, "validation": 5, "test": 10}
-        assert found == {s: [len(graph.triples[s])] * lengths[s] for s in lengths}
-
-
-def test_the_docs_have_these_numbers() -> None:
-    page = (Path(__file__).parents[1] / "docs/paths-data.md").read_text()
-    assert list(TRIPLES) == list(sources.GRAPHS)
-    for name, (entities, relations, *sizes) in TRIPLES.items():
-        triples = ", ".join(f"{size:,}" for size in sizes)
-        assert f"| `{name}` | {entities:,} | {relations} | {triples} |" in page
-
-
-def test_guus_queries_end_where_they_lead() -> None:
-    """Every target is reached, in the graph in which the walks of its split were made."""
-    data = published("wn11")
-    for split, graph in (
-        ("train", data.graph.adjacency("train")),
-        ("validation", data.graph.adjacency("train", "validation")),
-        ("test", data.graph.adjacency("train", "test")),
-    ):
-        some = [group[:2_000] for group in data.splits[split]]
-        reached = reachable(graph, some)
-        for group, numbers in zip(some, reached.of, strict=True):
-            assert bool(reached.sets.contain(numbers, group.target).all())
-
-
-def test_guus_queries_are_different() -> None:
-    data = published("wn11")
-    for hops in range(5):
-        found = torch.cat([marks(groups[hops]) for groups in data.splits.values()])
-        assert len(found.unique()) == len(found)
-
-
-def test_our_walks_are_like_guus() -> None:
-    """For training he took 20 walks for each of 112,581 lines, a quarter of every length."""
-    data = published("wn11")
-    graph = data.graph.adjacency("train")
-    for published_ones in (data.splits["train"][1], data.splits["train"][4]):
-        drawn = walks(graph, published_ones.hops, 0, 5 * 112_581, torch.tensor(1))
-        ordered, place = marks(drawn).sort()
-        ours = drawn[place[torch.cat([torch.tensor([True]), ordered.diff() != 0])]]
-        assert len(ours) == pytest.approx(len(published_ones), rel=0.005)
-        shares = [
-            torch.bincount(some.path[:, -1].long(), minlength=graph.relations) / len(some)
-            for some in (ours, published_ones)
-        ]
-        assert float((shares[0] - shares[1]).abs().max()) < 0.003

@@ -17,8 +17,9 @@ from pathlib import Path
 
 import torch
 
-from ....._checks import closest
-from ....engine.datasets import DataError, File, cache_folder, locate
+from ....._arguments import closest
+from ....engine.datasets import File, cache_folder, locate
+from ....engine.errors import DataError
 from ....engine.files import write_atomically
 from ....engine.task import Batch, fingerprint_of
 from ..settings import PathSettings

@@ -26,7 +26,7 @@ import torch
 from jaxtyping import Int32
 from torch import Tensor
 
-from ....engine.datasets import DataError
+from ....engine.errors import DataError
 from .graph import INVERSE, KnowledgeGraph, Queries
 from .text import (
     columns_of,

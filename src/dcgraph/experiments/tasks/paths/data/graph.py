@@ -6,6 +6,7 @@ tails of r to its heads.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,10 +17,14 @@ import torch
 from jaxtyping import Bool, Int, Int32, Int64
 from torch import Tensor
 
+from ....._arguments import closest
+from ....engine.errors import DataError
 from ....engine.task import Batch, fingerprint_of
 
 INVERSE = "**"
 """What the name of an inverse relation begins with."""
+
+_LISTED = 60  # names, at most, in a complaint
 
 
 @dataclass(frozen=True, eq=False)
@@ -284,3 +289,27 @@ class KnowledgeGraph:
         """The graph of the triples of these splits, or of all if none is named."""
         some = [self.triples[split] for split in splits or self.triples]
         return adjacency_of(torch.cat(some), len(self.entities), len(self.relations))
+
+
+def query_of(graph: KnowledgeGraph, entity: str, path: str) -> Queries:
+    """A query from words: a name, and names of relations between commas; **name is an inverse."""
+    if entity not in graph.entities:
+        raise DataError(f"unknown entity {entity!r}; {_near(entity, graph.entities)}")
+    names = [word.strip() for word in path.split(",")]
+    for name in names:
+        if name not in graph.relation_names:
+            known = graph.relation_names if name.startswith(INVERSE) else graph.relations
+            raise DataError(f"unknown relation {name!r}; {_near(name, known)}")
+    numbers = [graph.relation_names.index(name) for name in names]
+    start = torch.tensor([graph.entities.index(entity)], dtype=torch.int32)
+    return Queries(start, torch.tensor([numbers], dtype=torch.int32), start)
+
+
+def _near(name: str, known: Sequence[str]) -> str:
+    """What was probably meant; a graph may have too many names to list them."""
+    if len(known) <= _LISTED:
+        return closest(name, known)
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    if near:
+        return f"did you mean {' or '.join(map(repr, near))}?"
+    return f"there are {len(known):,}, such as {', '.join(map(repr, known[:3]))}."

@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Int32
 from torch import Tensor
 
-from ....engine.datasets import DataError
+from ....engine.errors import DataError
 from ....engine.files import write_atomically
 
 

@@ -32,7 +32,7 @@ import torch
 from jaxtyping import Int, Int32, Int64
 from torch import Tensor
 
-from ....engine.datasets import DataError
+from ....engine.errors import DataError
 from .graph import (
     CSR,
     Adjacency,
