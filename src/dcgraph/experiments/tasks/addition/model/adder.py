@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from ....nodes import Discrete
+from .....nodes import Discrete
 from .convolution import ConvPoolReLU
 
 

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.func import functional_call, vmap
 
-from dcgraph.experiments.tasks.addition import convolution
-from dcgraph.experiments.tasks.addition.convolution import ConvPoolReLU
+from dcgraph.experiments.tasks.addition.model import convolution
+from dcgraph.experiments.tasks.addition.model.convolution import ConvPoolReLU
 
 CASES = [  # channels, filters, size, height, width
     (1, 6, 5, 28, 28),

@@ -9,11 +9,13 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from ....inspect import trace
-from ...engine.panels import Examples, Exhibit, Grid, Shown
+from ...engine.panels import Examples, Grid, Panel, Shown
 from ...engine.task import Data
 from .baselines import Marginalised
-from .model import Adder
-from .task import AdditionSettings, meaning_of, pixels, symbol_of_digit, symbol_use
+from .data.examples import pixels
+from .model.adder import Adder
+from .settings import AdditionSettings
+from .symbols import meaning_of, symbol_of_digit, symbol_use
 
 _FIRST = 4  # examples from the beginning of the test set
 _WRONG = 4  # and errors among the first _LOOKED_AT
@@ -21,7 +23,7 @@ _LOOKED_AT = 1000
 _COUNTED = 4000  # training examples by which the symbols of partial sums are named
 
 
-def of_model(model: nn.Module, settings: AdditionSettings, data: Data) -> Sequence[Exhibit]:
+def of_model(model: nn.Module, settings: AdditionSettings, data: Data) -> Sequence[Panel]:
     """Examples for every model; tables for those that add symbols."""
     names = _Names(model, settings, data)
     examples = _examples(model, settings, data, names)
@@ -44,8 +46,8 @@ class _Names:
         use = symbol_use(model, data, "train", settings)
         self.digits, self.symbol_of = meaning_of(use), symbol_of_digit(use)
         rows = data.table("train")["images"][:_COUNTED]
-        truths = data.shared["labels"][rows].cumsum(-1)
-        _, chosen = _run(model, pixels(data.shared["images"][rows], settings.images))
+        truths = data.constants["labels"][rows].cumsum(-1)
+        _, chosen = _run(model, pixels(data.constants["images"][rows], settings.images))
         self.sums = [
             meaning_of(_counts(symbols, truths[:, k + 1], settings.numbers))
             for k, symbols in enumerate(chosen[1:])
@@ -71,7 +73,7 @@ def _run(model: Adder, images: Tensor) -> tuple[Tensor, list[Tensor]]:
 
 def _examples(model: nn.Module, settings: AdditionSettings, data: Data, names: _Names) -> Examples:
     split = {name: table[:_LOOKED_AT] for name, table in data.table("test").items()}
-    raw = data.shared["images"][split["images"]]
+    raw = data.constants["images"][split["images"]]
     images, truths = pixels(raw, settings.images), split["total"]
     chosen: list[Tensor] = []
     with torch.no_grad():
@@ -86,7 +88,7 @@ def _examples(model: nn.Module, settings: AdditionSettings, data: Data, names: _
     named = isinstance(model, Adder)
     rows = []
     for k in [*range(min(_FIRST, len(raw))), *errors]:
-        labels = data.shared["labels"][split["images"][k]].tolist()
+        labels = data.constants["labels"][split["images"][k]].tolist()
         row = [
             _image(image, chosen[0][k, i] if chosen else None, labels[i], names, named)
             for i, image in enumerate(raw[k])
@@ -134,7 +136,7 @@ def _partial_sum(symbol: int, meaning: Tensor, truth: int) -> Shown:
 
 
 def _tables(model: Adder, settings: AdditionSettings, names: _Names) -> Iterable[Grid]:
-    """What the model computes from the symbols alone, for all digits; no image is involved."""
+    """What the model computes from the symbols only, for all digits; no image is involved."""
     assert names.symbol_of is not None
     digits, symbol_of = range(settings.digits), names.symbol_of
     pairs = torch.cartesian_prod(torch.arange(settings.digits), torch.arange(settings.digits))

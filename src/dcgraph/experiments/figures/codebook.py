@@ -62,7 +62,7 @@ def compute(seed: int = 0) -> dict[str, Any]:
         )
     whole = gumbel_softmax(theta, TAU, beta=BETA, noise=noise) @ codebook
     return {
-        "figure": "mixing", "seed": seed, "query": query.tolist(), "blocks": blocks,
+        "figure": "codebook", "seed": seed, "query": query.tolist(), "blocks": blocks,
         "whole": whole.tolist(),
     }  # fmt: skip
 

@@ -1,9 +1,8 @@
-"""The figures `example`, `component` and `mixing`: numbers against the model's, pictures."""
+"""Two sums as a model computes them: numbers against the model's, pictures."""
 
 from __future__ import annotations
 
 import json
-import struct
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
@@ -12,26 +11,26 @@ from typing import Any
 
 import pytest
 import torch
-from matplotlib import colors, image
+from matplotlib import image
 from torch import Tensor, nn
 
 import dcgraph as dc
 from dcgraph.experiments.engine import Data
-from dcgraph.experiments.engine.datasets import DataError, locate
-from dcgraph.experiments.figures import component, example, mixing, style
-from dcgraph.experiments.tasks.addition import commands, images, lists
-from dcgraph.experiments.tasks.addition.model import Adder
-from dcgraph.experiments.tasks.addition.task import (
-    Addition,
-    AdditionSettings,
-    meaning_of,
-    pixels,
-    symbol_of_digit,
-    symbol_use,
-)
+from dcgraph.experiments.figures import example
+from dcgraph.experiments.tasks.addition import commands
+from dcgraph.experiments.tasks.addition.data import images, lists
+from dcgraph.experiments.tasks.addition.data.examples import examples, pixels
+from dcgraph.experiments.tasks.addition.model.adder import Adder
+from dcgraph.experiments.tasks.addition.settings import AdditionSettings
+from dcgraph.experiments.tasks.addition.symbols import meaning_of, symbol_of_digit, symbol_use
+from dcgraph.experiments.tasks.addition.task import Addition
+from local_files import require
+from pictures import check_figure, check_margin, png_size, wrong_share
 
 DIGITS = AdditionSettings(images="digits")
+
 SYMBOLS = torch.tensor([4, 11, 0, 9, 2, 18, 7, 5, 13, 1])  # of the digits 0 to 9
+
 SURE = 6.0  # logit of the chosen category; the others have 0
 
 
@@ -159,7 +158,7 @@ def test_example_of_a_symbol_without_meaning(tmp_path: Path) -> None:
     told = example.story(numbers["examples"][1])
     assert told == "the first image is read as ?, not 7: a symbol that no training image gets"
     example.draw(numbers, tmp_path / "picture")
-    check_picture(tmp_path / "picture")
+    check_margin(tmp_path / "picture")
 
 
 def test_example_is_chosen_by_the_seed() -> None:
@@ -179,7 +178,8 @@ def test_example_of_a_model_without_errors(tmp_path: Path) -> None:
     (shown,) = numbers["examples"]
     assert shown["answer"] == shown["total"]
     example.draw(numbers, tmp_path / "picture")
-    assert check_picture(tmp_path / "picture")[1] < 500
+    check_margin(tmp_path / "picture")
+    assert png_size(tmp_path / "picture")[1] < 500
 
 
 @pytest.mark.parametrize(
@@ -207,13 +207,6 @@ def test_example_marks_what_is_wrong_alone(tmp_path: Path) -> None:
     assert 1.3 < both / one < 1.9
 
 
-def wrong_share(path: Path) -> float:
-    """The share of the picture in the colour of what is wrong."""
-    shown = torch.tensor(image.imread(path)[..., :3])
-    colour = torch.tensor(colors.to_rgb(style.WRONG))
-    return ((shown - colour).abs().amax(-1) < 0.01).double().mean().item()
-
-
 @pytest.mark.parametrize("chosen", range(19))
 def test_names_of_bars_do_not_touch(chosen: int) -> None:
     shares = torch.full((19,), 0.01)
@@ -229,14 +222,10 @@ def test_names_of_bars_do_not_touch(chosen: int) -> None:
 def of_the_shipped_model() -> tuple[Adder, AdditionSettings, Data, dict[str, Any]]:
     if not (files(commands.__package__) / commands.SHIPPED).is_file():
         pytest.skip(f"the package has no {commands.SHIPPED}")
-    try:
-        for file in (*images.MNIST, *lists.PAIRS):
-            locate(replace(file, urls=()))
-    except DataError as error:
-        pytest.skip(str(error))
+    require(*images.MNIST, *lists.PAIRS)
     model, settings = commands.load(None)
     assert isinstance(model, Adder)
-    return model, settings, Addition().data(settings, None), example.compute(0)
+    return model, settings, examples(settings), example.compute(0)
 
 
 def test_example_of_the_shipped_model_is_a_trace_of_it() -> None:
@@ -282,104 +271,8 @@ def test_example_of_the_shipped_model_adds_what_it_reads(tmp_path: Path) -> None
             compared += 1
     assert compared > 0
     example.draw(json.loads(json.dumps(numbers, allow_nan=False)), tmp_path / "picture")
-    check_picture(tmp_path / "picture")
+    check_margin(tmp_path / "picture")
 
 
-def tensors(numbers: dict[str, Any], *names: str) -> list[Tensor]:
-    return [torch.tensor(numbers[name]) for name in names]
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_component_in_training(seed: int) -> None:
-    numbers = component.compute(seed)
-    u, theta, noise, codebook = tensors(numbers, "u", "theta", "noise", "codebook")
-    z, kept, dropped = tensors(numbers["training"], "z", "kept", "dropped")
-    expected = dc.gumbel_softmax(theta, numbers["tau"], beta=numbers["beta"], noise=noise)
-    torch.testing.assert_close(z, expected)
-    assert z.sum().item() == pytest.approx(1, abs=1e-6)
-    assert z.min() > 0 and z.max() < 1
-    torch.testing.assert_close(dropped, z @ codebook)
-    torch.testing.assert_close(kept, z @ codebook + u)
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_component_at_test(seed: int) -> None:
-    numbers = component.compute(seed)
-    theta, codebook = tensors(numbers, "theta", "codebook")
-    z, v = tensors(numbers["test"], "z", "v")
-    chosen = numbers["test"]["chosen"]
-    assert chosen == theta.argmax()
-    assert torch.equal(z, dc.one_hot(theta.argmax(), component.CATEGORIES))
-    assert torch.equal(v, codebook[chosen])
-
-
-def test_component_is_of_the_node_given() -> None:
-    torch.manual_seed(0)
-    node, u = dc.Discrete(component.DIM, component.CATEGORIES), torch.randn(component.DIM)
-    noise = dc.gumbel([component.CATEGORIES])
-    numbers = component.describe(node, u, noise)
-    torch.testing.assert_close(torch.tensor(numbers["theta"]), node.logits(u).detach())
-    assert numbers["codebook"] == node.codebook.tolist()
-    assert numbers["noise"] == noise.tolist()
-
-
-def test_component_leaves_random_numbers_alone() -> None:
-    torch.manual_seed(3)
-    expected = torch.rand(3)
-    torch.manual_seed(3)
-    component.compute(0)
-    assert torch.equal(torch.rand(3), expected)
-
-
-def test_component_shows_every_seed_without_overflow(tmp_path: Path) -> None:
-    for seed in range(4):
-        component.draw(component.compute(seed), tmp_path / "picture")
-        check_picture(tmp_path / "picture")
-
-
-def test_mixing_ends_where_the_whole_matrix_does() -> None:
-    for seed in range(5):
-        numbers = mixing.compute(seed)
-        last = numbers["blocks"][-1]
-        assert last["mixture"] == pytest.approx(numbers["whole"], abs=1e-5)
-        assert last["top"] == max(a for block in numbers["blocks"] for a in block["a"])
-
-
-MAKERS: dict[str, tuple[Any, Any]] = {
-    "component": (component.compute, component.draw),
-    "example": (described, example.draw),
-    "mixing": (mixing.compute, mixing.draw),
-}
-
-
-@pytest.mark.parametrize("name", MAKERS)
-def test_numbers_come_from_the_seed_alone(name: str) -> None:
-    make, _ = MAKERS[name]
-    torch.manual_seed(1)
-    first = make(0)
-    torch.manual_seed(2)
-    assert make(0) == first
-    assert (first["figure"], first["seed"]) == (name, 0)
-    assert {key: value for key, value in make(1).items() if key != "seed"} != {
-        key: value for key, value in first.items() if key != "seed"
-    }
-
-
-@pytest.mark.parametrize("name", MAKERS)
-def test_pictures_are_drawn_from_the_json_alone(name: str, tmp_path: Path) -> None:
-    make, draw = MAKERS[name]
-    draw(json.loads(json.dumps(make(0), allow_nan=False)), tmp_path / "picture")
-    check_picture(tmp_path / "picture")
-
-
-def check_picture(path: Path) -> tuple[int, int]:
-    """A PNG as wide as the page, with nothing cut off: there is a white margin on all sides."""
-    head = path.read_bytes()[:24]
-    assert head[:8] == b"\x89PNG\r\n\x1a\n"
-    width, height = struct.unpack(">II", head[16:24])
-    assert width == 1440  # 7.2 inches at 200 dpi
-    assert 400 < height < 1000
-    ink = torch.tensor(image.imread(path)[..., :3]).amin(-1) < 1
-    inside = ink[8:-8, 8:-8].sum()
-    assert inside == ink.sum() and inside > 10_000
-    return width, height
+def test_the_picture_is_made_of_the_seed_only(tmp_path: Path) -> None:
+    check_margin(check_figure("example", described, tmp_path))

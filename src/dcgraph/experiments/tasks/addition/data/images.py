@@ -15,7 +15,8 @@ import torch
 from jaxtyping import Int64, UInt8
 from torch import Tensor
 
-from ...engine.datasets import DataError, File, locate
+from ....engine.datasets import File, locate
+from ....engine.errors import DataError
 
 
 def _mnist_file(name: str, sha256: str) -> File:
@@ -81,7 +82,7 @@ def digits() -> Images:
     Source: E. Alpaydin and C. Kaynak, Optical Recognition of Handwritten Digits, UCI Machine
     Learning Repository, 1998, doi 10.24432/C50P49, licence CC BY 4.0; the test part of that set.
     """
-    folder = resources.files("dcgraph.experiments.tasks.addition") / "embedded"
+    folder = resources.files(__package__) / "embedded"
     pixels, labels = (
         read_idx((folder / name).read_bytes(), name, dimensions)
         for name, dimensions in (

@@ -12,7 +12,8 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
-from ...engine.datasets import DataError, File, locate
+from ....engine.datasets import File, locate
+from ....engine.errors import DataError
 
 # The lists belong to the DeepProbLog publication (Manhaeve et al., NeurIPS 2018; Apache 2.0;
 # github.com/ML-KULeuven/deepproblog); this copy of that repository still has them.
