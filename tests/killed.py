@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-from dcgraph.experiments.engine import Watch, train
+from dcgraph.experiments.engine import Callbacks, train
 from dcgraph.experiments.engine.checkpoint import load
 from parity import Parity
 
@@ -33,12 +33,12 @@ def step_in(path: Path) -> int:
 
 
 def child(path: Path, log: Path) -> None:
-    def note(look: object) -> None:  # the checkpoint before this evaluation is on the disk
+    def note(evaluation: object) -> None:  # the checkpoint before this evaluation is on the disk
         with log.open("a") as lines:
-            lines.write(f"{getattr(look, 'step')}\n")  # noqa: B009
+            lines.write(f"{getattr(evaluation, 'step')}\n")  # noqa: B009
 
-    noting = Watch(evaluation=note)
-    train(TASK, REPLICAS, DATA, save_to=path, save_every=0.0, resume=True, watch=noting)
+    noting = Callbacks(evaluation=note)
+    train(TASK, REPLICAS, DATA, save_to=path, save_every=0.0, resume=True, callbacks=noting)
     os._exit(0)
 
 
@@ -69,7 +69,7 @@ def main(folder: Path) -> None:
         kept = kept and (len(evaluated) < 2 or step_in(path) >= evaluated[-2])
     resumed = train(TASK, REPLICAS, DATA, save_to=path, resume=True)
     equal = torch.equal(whole.population.weights, resumed.population.weights)
-    equal = equal and whole.curve == resumed.curve and whole.test == resumed.test
+    equal = equal and whole.curve == resumed.curve and whole.metrics == resumed.metrics
     for leftover in folder.glob(".run.pt.*"):  # drafts of those who were killed while writing
         leftover.unlink()
     report = {"kills": kills, "equal": equal, "lost_at_most_since_last_checkpoint": kept}

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import dcgraph as dc
-from dcgraph.experiments.engine import Batch, Data, Settings, Task, shared
+from dcgraph.experiments.engine import Batch, Data, Settings, Task, setting
 
 
 class Network(nn.Module):
@@ -36,20 +36,20 @@ class Network(nn.Module):
 
 @dataclass(frozen=True, kw_only=True)
 class ParitySettings(Settings):
-    width: int = shared(8, "width of the vectors")
+    width: int = setting(8, "width of the vectors")
 
 
 QUICK = ParitySettings(
-    epochs=2, batch=8, moves=2, evaluations=2, lr=3e-3, alpha_step=0.1, gamma=0.2
+    epochs=2, batch=8, schedule_steps=2, evaluations=2, lr=3e-3, alpha_step=0.1, gamma=0.2
 )
 
 
-class Parity(Task):
+class Parity(Task[ParitySettings]):
     name: ClassVar[str] = "parity"
     settings: ClassVar[type[Settings]] = ParitySettings
     presets: ClassVar[Mapping[str, Settings]] = {"quick": QUICK}
 
-    def data(self, settings: Settings, data_dir: Path | None = None) -> Data:
+    def data(self, settings: ParitySettings, data_dir: Path | None = None) -> Data:
         bits = torch.randint(2, (96, 3), generator=torch.Generator().manual_seed(0))
         table = {"bits": bits.float(), "parity": bits.sum(1) % 2}
         split = {"train": slice(0, 64), "validation": slice(64, 80), "test": slice(80, 96)}
@@ -57,8 +57,7 @@ class Parity(Task):
             {name: {k: t[rows] for k, t in table.items()} for name, rows in split.items()}, "bits"
         )
 
-    def model(self, settings: Settings) -> nn.Module:
-        assert isinstance(settings, ParitySettings)
+    def model(self, settings: ParitySettings) -> nn.Module:
         return Network(settings.width)
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
@@ -71,7 +70,7 @@ class Parity(Task):
 class Lengths(Parity):
     """The same task with sequences of two lengths, each in a table of its own."""
 
-    def data(self, settings: Settings, data_dir: Path | None = None) -> Data:
+    def data(self, settings: ParitySettings, data_dir: Path | None = None) -> Data:
         whole = super().data(settings, data_dir)
         splits = {
             split: [

@@ -1,4 +1,4 @@
-"""The kernels that count a step and their references, in Triton's interpreter where there is no GPU."""
+"""The kernels that count a step against their references, in Triton's interpreter on a CPU."""
 
 from __future__ import annotations
 

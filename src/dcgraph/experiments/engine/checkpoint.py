@@ -7,14 +7,11 @@ from typing import Any
 
 import torch
 
+from .errors import CheckpointError
 from .files import write_atomically
 
 _FORMAT = "dcgraph checkpoint"
-_VERSION = 2
-
-
-class CheckpointError(Exception):
-    """Why a checkpoint cannot be used: one line that names the remedy."""
+_VERSION = 3
 
 
 def save(path: Path, content: dict[str, Any]) -> None:

@@ -13,14 +13,11 @@ import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
+from .errors import DataError
 from .files import write_atomically
 
 _TIMEOUT = 30.0  # seconds without a byte
 _LIMIT = 1 << 25  # bytes; no file is close to it, so more is the wrong file
-
-
-class DataError(Exception):
-    """Why data cannot be had or read: one line that names the remedy."""
 
 
 @dataclass(frozen=True)

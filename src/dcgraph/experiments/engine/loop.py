@@ -16,15 +16,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ...dials import Dials
 from ...inspect import NoNodeCalledError, probe
-from ...nodes import Decode, named_nodes
+from ...nodes import named_nodes
 from ...population import Population
 from . import checkpoint
+from .errors import CheckpointError, Interrupted
+from .metrics import Metric, Metrics
 from .order import one_seed, order_of_epoch, schedule_of_epoch
 from .outcome import Evaluation, Outcome
-from .settings import Settings, steps_per_move
+from .settings import Settings
 from .step import Stepper, batches_per_epoch
-from .task import Batch, Data, Task
+from .task import AnyTask, Batch, Data
 
 _LONGEST_RUN = 64  # steps between two looks at the clock and at Ctrl-C
 _PROBES = 30  # looks at the chain in a run, at most
@@ -32,13 +35,9 @@ _PROBED = 256  # examples
 _COMPILE_FROM = 60_000  # steps after which compiling (half a minute) has paid for itself on CUDA
 
 
-class Interrupted(Exception):  # noqa: N818 (not an error: somebody asked for it)
-    """Ctrl-C came; the work so far is in the checkpoint."""
-
-
 @dataclass
-class Watch:
-    """Who is told how training goes; every function may be left out."""
+class Callbacks:
+    """Who hears how training goes; every function may be left out."""
 
     progress: Callable[[int, int], None] = lambda step, steps: None
     evaluation: Callable[[Evaluation], None] = lambda evaluation: None
@@ -68,9 +67,18 @@ class _Progress:
     seconds: float = 0.0
     curve: list[Evaluation] = field(default_factory=list)
 
+    def to_json(self) -> str:
+        return json.dumps({**vars(self), "curve": [one.to_dict() for one in self.curve]})
+
+    @staticmethod
+    def from_json(text: str) -> _Progress:
+        stored = json.loads(text)
+        curve = [Evaluation.from_dict(one) for one in stored.pop("curve")]
+        return _Progress(**stored, curve=curve)
+
 
 def train(
-    task: Task,
+    task: AnyTask,
     replicas: Sequence[Settings],
     data: Data,
     *,
@@ -79,17 +87,18 @@ def train(
     save_every: float = 60.0,
     resume: bool = False,
     compiled: bool | None = None,
-    watch: Watch | None = None,
+    callbacks: Callbacks | None = None,
 ) -> Outcome:
     """Train replicas of one structure as one program.
 
     Every replica follows its own settings. After each evaluation the best weights so far are kept,
-    by ``task.monitored`` on the validation split (on the test split, if there is no other). A
+    by the metric that the task monitors on the validation split (on the test split, if there is no
+    validation split). What the task calibrates is calibrated there too, before the test. A
     replica whose loss or gradient is not finite stops there and changes nothing in the others.
 
     Args:
         task: what to train.
-        replicas: one settings object per replica, alike in all shared settings.
+        replicas: one settings object per replica, alike in all settings but those per replica.
         data: what ``task.data`` gave; moved to the device here.
         device: where to train.
         save_to: the checkpoint file, written at once, every ``save_every`` seconds, on Ctrl-C and
@@ -97,12 +106,12 @@ def train(
         resume: go on from that file, if it exists.
         compiled: whether to compile the step; by default only for long runs on CUDA. (On the CPU
             it took 30 to 50 s and the step was no faster.)
-        watch: who is told how it goes.
+        callbacks: who hears how it goes.
 
     Raises:
         Interrupted: after Ctrl-C, when the checkpoint is written.
     """
-    run = _Run(task, replicas, data, torch.device(device), compiled, watch or Watch())
+    run = _Run(task, replicas, data, torch.device(device), compiled, callbacks or Callbacks())
     if resume and save_to is not None and save_to.exists():
         run.load(save_to)
     return run.finish(save_to, save_every)
@@ -111,16 +120,19 @@ def train(
 class _Run:
     def __init__(
         self,
-        task: Task,
+        task: AnyTask,
         replicas: Sequence[Settings],
         data: Data,
         device: torch.device,
         compiled: bool | None,
-        watch: Watch,
+        callbacks: Callbacks,
     ) -> None:
         if not replicas or any(r.structure() != replicas[0].structure() for r in replicas):
-            raise ValueError("the replicas of a population share all settings but their own.")
-        self.task, self.replicas, self.watch = task, list(replicas), watch
+            raise ValueError("the replicas of a population differ only in settings per replica.")
+        for split in ("train", "test"):
+            if split not in data.splits:
+                raise ValueError(f"there is no split {split!r}; a task needs it.")
+        self.task, self.replicas, self.callbacks = task, list(replicas), callbacks
         self.data = data.to(device)
         first = self.replicas[0]
         self.batches = batches_per_epoch(data, first.batch)
@@ -131,26 +143,26 @@ class _Run:
         seeds = [replica.seed for replica in replicas]
         self.population = Population(lambda: task.model(first), seeds, device)
         if compiled and device.type != "cuda":
-            raise ValueError("compiled=True pays on CUDA alone; leave it out on the CPU.")
+            raise ValueError("compiled=True pays only on CUDA; leave it out on the CPU.")
+        execution = task.execution(first)
         if compiled is None:
             long_enough = self.steps >= _COMPILE_FROM * len(self.batches)
-            compiled = device.type == "cuda" and long_enough and task.compiles
+            compiled = device.type == "cuda" and long_enough and execution.compiles
         self.stepper = Stepper(
             task, self.population, replicas, self.data, self.steps, compiled=compiled
         )
-        every = steps_per_move(per_epoch, first.moves)
-        self.dials = [replica.dials(every) for replica in replicas]
+        self.every = max(1, per_epoch // first.schedule_steps)
+        self.dials = [Dials(**replica.schedules(), every=self.every) for replica in replicas]
         self.split = "validation" if "validation" in data.splits else "test"
         has_nodes = any(True for _ in named_nodes(self.population.template))
-        self.decodes: tuple[Decode, ...] = task.decodes if has_nodes else ("argmax",)
-        decode = task.chosen_by(first)
-        self.monitor = task.monitored(first)
-        self.chosen_by = f"{self.monitor}/{decode if decode in self.decodes else 'argmax'}"
+        self.decoders = execution.decoders if has_nodes else ("argmax",)
+        decoder = execution.decoder if execution.decoder in self.decoders else "argmax"
+        self.selected_by = Metric(execution.monitor, self.split, decoder)
         self.best = _Best(
             self.population.weights.clone(), [-math.inf] * len(seeds), [0] * len(seeds)
         )
         self.so_far = _Progress()
-        self.per_epoch, self.every = per_epoch, every
+        self.per_epoch = per_epoch
         self._set_dials()
         self.evaluated = {
             epoch * per_epoch + per_epoch * (k + 1) // first.evaluations
@@ -190,7 +202,7 @@ class _Run:
         return self._outcome()
 
     def _advance(self) -> None:
-        """Up to the next move of the dials, evaluation or end of an epoch."""
+        """Up to the next step of the schedules, evaluation or end of an epoch."""
         step = self.so_far.step
         stops = [
             step + _LONGEST_RUN,
@@ -207,13 +219,11 @@ class _Run:
             self._start_epoch()
         if self.population.device.type == "cuda":  # wait, so that progress and Ctrl-C are true
             torch.cuda.synchronize(self.population.device)
-        self.watch.progress(step, self.steps)
+        self.callbacks.progress(step, self.steps)
 
     def _set_dials(self) -> None:
-        """What the dials are worth is a matter of the step alone."""
-        for dials in self.dials:
-            dials.load_state_dict({"calls": self.so_far.step, "every": self.every})
-        self.population.set_dials([dials.values() for dials in self.dials])
+        """What the dials are worth depends only on the step."""
+        self.population.set_dials([dials.at(self.so_far.step) for dials in self.dials])
 
     def _start_epoch(self) -> None:
         epoch, inside = divmod(self.so_far.step, self.per_epoch)
@@ -228,9 +238,9 @@ class _Run:
         if self.so_far.step == 0:
             with torch.random.fork_rng():
                 tried = self.stepper.evaluate(self.stepper.tested_weights, self.split, "argmax")
-            if self.monitor not in tried:
+            if (monitor := self.selected_by.name) not in tried:
                 raise ValueError(
-                    f"the monitor {self.monitor!r} is not among the metrics of task "
+                    f"the monitor {monitor!r} is not among the metrics of task "
                     f"{self.task.name!r}: {', '.join(tried)}."
                 )
         if self.probed:
@@ -255,22 +265,22 @@ class _Run:
         losses = (self.stepper.trainer_state.loss_sum / max(1, examples)).tolist()
         self.stepper.trainer_state.loss_sum.zero_()
         self.loss_from = step
-        monitored = metrics[self.chosen_by]
+        monitored = metrics[self.selected_by]
         self.best.update(weights, [float("nan") if m is None else m for m in monitored], step)
         loss = _where(losses, alive)
         probes = self._probes(alive) if step in self.probed else []
-        evaluation = Evaluation(step, step / self.per_epoch, self.split, loss, metrics, probes)
+        evaluation = Evaluation(step, step / self.per_epoch, loss, metrics, probes)
         self.so_far.curve.append(evaluation)
-        self.watch.evaluation(evaluation)
+        self.callbacks.evaluation(evaluation)
         self._report_stopped()
 
     def _metrics(
         self, weights: Tensor, split: str, alive: list[bool]
-    ) -> dict[str, list[float | None]]:
+    ) -> dict[Metric, list[float | None]]:
         return {
-            f"{name}/{decode}": _where(values, alive)
-            for decode in self.decodes
-            for name, values in self.stepper.evaluate(weights, split, decode).items()
+            Metric(name, split, decoder): _where(values, alive)
+            for decoder in self.decoders
+            for name, values in self.stepper.evaluate(weights, split, decoder).items()
         }
 
     def _probes(self, alive: list[bool]) -> list[list[dict[str, Any]] | None]:
@@ -280,7 +290,7 @@ class _Run:
     def _probe(self, index: int) -> list[dict[str, Any]]:
         """What the probe reads of a replica on some examples of the split."""
         rows = probed_rows(self.data, self.split)
-        batch = self.task.inputs(self.replicas[0], self.data.shared, rows, training=False)
+        batch = self.data.batch(rows, training=False)
         self.looked_at = model = self.population.replica(index, into=self.looked_at)
         # Summed, as in training: the gradient of an example is that of its own loss.
         report = probe(model, lambda: self.task.loss(model, batch).sum())
@@ -290,14 +300,20 @@ class _Run:
         for index, step in enumerate(self.stepper.trainer_state.stopped_at.tolist()):
             if step >= 0 and index not in self.reported:
                 self.reported.add(index)
-                self.watch.stopped(self.replicas[index], step)
+                self.callbacks.stopped(self.replicas[index], step)
 
     def _outcome(self) -> Outcome:
+        """Calibrate, then open the test split."""
         self._report_stopped()
-        everyone = [True] * len(self.replicas)
-        test = self._metrics(self.best.weights, "test", everyone)
         stopped = [
             step if step >= 0 else None for step in self.stepper.trainer_state.stopped_at.tolist()
+        ]
+        calibration = [self._calibrate(index) for index in range(len(self.replicas))]
+        test = self._metrics(self.best.weights, "test", [True] * len(self.replicas))
+        metrics = [
+            {metric: values[index] for metric, values in test.items()}
+            | self._final_metrics(index, calibration[index])
+            for index in range(len(self.replicas))
         ]
         return Outcome(
             replicas=self.replicas,
@@ -306,11 +322,25 @@ class _Run:
             best_step=self.best.step,
             stopped_at=stopped,
             curve=self.so_far.curve,
-            test=[{name: v[r] for name, v in test.items()} for r in range(len(self.replicas))],
+            calibration=calibration,
+            metrics=metrics,
             seconds=self.so_far.seconds,
             steps=self.steps,
-            chosen_by=self.chosen_by,
+            selected_by=self.selected_by,
         )
+
+    def _calibrate(self, index: int) -> dict[str, float]:
+        if "validation" not in self.data.splits:
+            return {}
+        seen = self.data.only("validation")
+        return self.task.calibrate(self._best_model(index), self.replicas[index], seen)
+
+    def _final_metrics(self, index: int, calibration: dict[str, float]) -> Metrics:
+        model, settings = self._best_model(index), self.replicas[index]
+        return self.task.final_metrics(model, settings, self.data, calibration)
+
+    def _best_model(self, index: int) -> nn.Module:
+        return self.population.replica(index, self.best.weights).eval()
 
     def save(self, path: Path) -> None:
         device = self.population.device
@@ -318,7 +348,7 @@ class _Run:
             "task": self.task.name,
             "replicas": json.dumps([asdict(replica) for replica in self.replicas]),
             "data": self.data.fingerprint,
-            "progress": json.dumps(asdict(self.so_far)),
+            "progress": self.so_far.to_json(),
             "loss_from": self.loss_from,
             "state": self.stepper.state(),
             "best": {
@@ -341,15 +371,13 @@ class _Run:
             ("data", self.data.fingerprint, "other data"),
         ):
             if content[name] != value:
-                raise checkpoint.CheckpointError(
+                raise CheckpointError(
                     f"{str(path)!r} was made with {what}; choose another --out, or delete it."
                 )
         self.stepper.load_state(content["state"])
         best = content["best"]
         self.best = _Best(best["weights"].to(self.population.device), best["value"], best["step"])
-        saved = json.loads(content["progress"])
-        curve = [Evaluation(**evaluation) for evaluation in saved.pop("curve")]
-        self.so_far = _Progress(**saved, curve=curve)
+        self.so_far = _Progress.from_json(content["progress"])
         self.loss_from = content["loss_from"]
         self._set_dials()
         torch.set_rng_state(content["random"])

@@ -12,29 +12,26 @@ from typing import Any
 
 from torch import nn
 
+from .errors import ModelError
 from .files import write_atomically
 from .settings import Settings, from_dict
-from .task import Task
+from .task import AnyTask
 
-_FORMAT = "dcgraph model 1"
-
-
-class ModelError(Exception):
-    """Why a model file cannot be used: one line that names the remedy."""
+_FORMAT = "dcgraph model 2"
 
 
 def save_model(
     path: Path,
-    task: Task,
+    task: AnyTask,
     settings: Settings,
     model: nn.Module,
     score: float,
-    readout: Mapping[str, float] | None = None,
+    calibration: Mapping[str, float] | None = None,
 ) -> None:
     """Weights and settings, and what is known of them.
 
-    ``score`` is what the weights were chosen by, so that the best of a folder can be found;
-    ``readout`` are the numbers of ``task.readout``, some of which say how the model is best used.
+    ``score`` is what the weights were selected by, so that the best of a folder can be found;
+    ``calibration`` is what was tuned on the validation split, which says how the model is used.
     """
     from safetensors.torch import save_file
 
@@ -44,13 +41,13 @@ def save_model(
         "task": task.name,
         "settings": json.dumps(asdict(settings)),
         "score": f"{score:.6f}",
-        "readout": json.dumps(dict(readout or {})),
-        "names": task.names_fingerprint(settings),
+        "calibration": json.dumps(dict(calibration or {})),
+        "vocabulary": task.vocabulary(settings),
     }
     write_atomically(path, lambda draft: save_file(weights, draft, notes))
 
 
-def load_model(path: Path, task: Task) -> tuple[nn.Module, Settings]:
+def load_model(path: Path, task: AnyTask) -> tuple[nn.Module, Settings]:
     """The model in a file, or the best one in the folder of a run; in eval mode."""
     path = _best_in(path) if path.is_dir() else path
     with _opened(path) as file:
@@ -64,7 +61,7 @@ def load_model(path: Path, task: Task) -> tuple[nn.Module, Settings]:
         settings = from_dict(task.settings, json.loads(notes["settings"]))
     except (KeyError, TypeError, ValueError) as error:
         raise ModelError(f"{str(path)!r} has settings this dcgraph cannot read: {error}") from error
-    if notes.get("names", "") not in ("", task.names_fingerprint(settings)):
+    if notes.get("vocabulary", "") not in ("", task.vocabulary(settings)):
         raise ModelError(
             f"{str(path)!r} was trained when its data had other names than now; bring those data "
             "back, or train again."
@@ -78,17 +75,17 @@ def load_model(path: Path, task: Task) -> tuple[nn.Module, Settings]:
     return model.eval(), settings
 
 
-def readout_of(path: Path) -> dict[str, float]:
-    """What was read out of the model that :func:`load_model` finds there; empty if not known."""
+def calibration_of(path: Path) -> dict[str, float]:
+    """What was tuned for the model that :func:`load_model` finds there; empty if nothing was."""
     path = _best_in(path) if path.is_dir() else path
     with _opened(path) as file:
         notes = file.metadata() or {}
     try:
-        found = json.loads(notes.get("readout", "{}"))
+        found = json.loads(notes.get("calibration", "{}"))
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        raise ModelError(f"{str(path)!r} has a readout this dcgraph cannot read; train it again.")
+        raise ModelError(f"{str(path)!r} has a calibration this dcgraph cannot read; train again.")
     return {name: value for name, value in found.items() if isinstance(value, float)}
 
 

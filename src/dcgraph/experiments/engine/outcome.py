@@ -1,4 +1,4 @@
-"""What training finds out: its looks at all replicas, and what came of them."""
+"""What training finds out: its evaluations of all replicas, and what came of them."""
 
 from __future__ import annotations
 
@@ -9,20 +9,32 @@ from typing import Any
 from torch import Tensor, nn
 
 from ...population import Population
+from .metrics import Metric, Metrics, from_fields, to_fields
 from .settings import Settings
+
+Readings = list[dict[str, Any]]
+"""What the probe read of a replica, node by node."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """One look at all replicas: metrics by name, one number per replica, None where it stopped."""
+    """An evaluation of all replicas: one number per replica, None where it has stopped."""
 
     step: int
     epoch: float
-    split: str
-    loss: list[float | None]
-    metrics: dict[str, list[float | None]]
-    probes: list[list[dict[str, Any]] | None] = field(default_factory=list)
-    """What the probe read of each replica, node by node; empty where it did not look."""
+    loss: list[float | None]  # of training, since the last evaluation
+    metrics: dict[Metric, list[float | None]]
+    probes: list[Readings | None] = field(default_factory=list)  # empty where the probe was not run
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for a checkpoint."""
+        metrics = [{"metric": to_fields(m), "values": v} for m, v in self.metrics.items()]
+        return {**vars(self), "metrics": metrics}
+
+    @staticmethod
+    def from_dict(stored: dict[str, Any]) -> Evaluation:
+        metrics = {from_fields(one["metric"]): one["values"] for one in stored["metrics"]}
+        return Evaluation(**{**stored, "metrics": metrics})
 
 
 @dataclass
@@ -35,15 +47,16 @@ class Outcome:
     best_step: list[int]
     stopped_at: list[int | None]
     curve: list[Evaluation]
-    test: list[dict[str, float | None]]
+    calibration: list[dict[str, float]]
+    metrics: list[Metrics]
     seconds: float
     steps: int
-    chosen_by: str  # the metric by which the best weights are the best
+    selected_by: Metric  # the metric by which the best weights are the best
 
     def score(self, index: int) -> float:
-        """What the best weights of a replica were chosen by; -inf if it was never evaluated."""
-        looks = (look.metrics[self.chosen_by][index] for look in self.curve)
-        return max((value for value in looks if value is not None), default=-math.inf)
+        """What the best weights of a replica were selected by; -inf if it was never evaluated."""
+        values = (evaluation.metrics[self.selected_by][index] for evaluation in self.curve)
+        return max((value for value in values if value is not None), default=-math.inf)
 
     def model(self, index: int) -> nn.Module:
         """The best model of one replica, as an ordinary module in eval mode."""

@@ -1,4 +1,4 @@
-"""What a task can show of a trained model on the page of a run, beside numbers and curves."""
+"""Report panels: what a task can show of a trained model beside numbers and curves."""
 
 from __future__ import annotations
 
@@ -38,4 +38,4 @@ class Grid:
     cells: tuple[tuple[tuple[str, bool | None], ...], ...]
 
 
-Exhibit = Examples | Grid
+Panel = Examples | Grid

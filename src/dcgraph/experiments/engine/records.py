@@ -1,103 +1,130 @@
-"""Records: one JSON file per replica, with what is needed to believe and repeat its numbers."""
+"""Records: one JSON file per replica, with what is needed to believe and repeat its numbers.
+
+A record is found by its place, ``results/TASK/RUN/seed-N.json``. It has a schema version and all
+settings written out. What the probe read on the way stands apart, compressed: figures need it of a
+few runs only.
+"""
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
-import os
-import platform
-import subprocess
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-import torch
-
+from .errors import RecordError
 from .files import write_atomically
-from .outcome import Evaluation, Outcome
-from .settings import Settings
-from .task import Data, Task, fingerprint_of
+from .metrics import Metric, Metrics, from_fields, to_fields
 
-Record = dict[str, Any]
+SCHEMA = 1
 
-
-def make_records(task: Task, outcome: Outcome, data: Data) -> list[Record]:
-    """One record per replica of a population, bad ones included."""
-    common = {
-        "task": task.name,
-        "population": {"name": population_name(outcome.replicas), "size": len(outcome.replicas)},
-        "code": code_version(),
-        "data": data.fingerprint,
-        "hardware": hardware(outcome.population.device),
-        "torch": torch.__version__,
-        "seconds": round(outcome.seconds, 1),
-        "steps": outcome.steps,
-        "chosen_on": outcome.curve[0].split if outcome.curve else None,
-        "chosen_by": outcome.chosen_by,
-    }
-    on_device = data.to(outcome.population.device)
-    records = []
-    for index, settings in enumerate(outcome.replicas):
-        model = outcome.model(index)
-        records.append(
-            {
-                **common,
-                "settings": asdict(settings),
-                "parameters": outcome.population.parameters,
-                "chosen_at": outcome.best_step[index],
-                "stopped_at": outcome.stopped_at[index],
-                "curve": [_look(evaluation, index) for evaluation in outcome.curve],
-                "test": outcome.test[index],
-                "readout": task.readout(model, settings, on_device),
-            }
-        )
-    return records
+Probes = dict[int, list[dict[str, Any]]]
+"""What the probe read of a replica, node by node, by training step."""
 
 
-def _look(evaluation: Evaluation, index: int) -> Record:
-    """What one evaluation says of one replica."""
-    look: Record = {"step": evaluation.step, "loss": evaluation.loss[index]}
-    look |= {name: values[index] for name, values in evaluation.metrics.items()}
-    if evaluation.probes and evaluation.probes[index] is not None:
-        look["probe"] = evaluation.probes[index]
-    return look
+@dataclass(frozen=True)
+class Curve:
+    """What training evaluated on its way; an entry for each evaluation in all of them."""
+
+    step: list[int] = field(default_factory=list)
+    loss: list[float | None] = field(default_factory=list)  # of training, since the last one
+    metrics: dict[Metric, list[float | None]] = field(default_factory=dict)
 
 
-def population_name(replicas: Sequence[Settings]) -> str:
-    return fingerprint_of(json.dumps([asdict(replica) for replica in replicas]))
+@dataclass(frozen=True)
+class Selection:
+    """How the weights that were tested had been selected: those best by ``metric``."""
+
+    metric: Metric  # its set is the split
+    step: int
+
+
+@dataclass(frozen=True)
+class Population:
+    """The population that a replica was trained in."""
+
+    name: str
+    size: int
+
+
+@dataclass(frozen=True)
+class Record:
+    """What came of one replica."""
+
+    task: str
+    settings: dict[str, Any]  # all of them
+    code: str
+    data: str  # fingerprint
+    hardware: str
+    torch: str
+    seconds: float  # of the whole population
+    steps: int
+    parameters: int
+    population: Population
+    selection: Selection
+    stopped_at: int | None  # the step where a loss or gradient was not finite
+    curve: Curve
+    calibration: dict[str, float]  # what was tuned on the validation split
+    metrics: Metrics  # on the test split and other evaluation sets
+
+    @property
+    def seed(self) -> int:
+        return int(self.settings["seed"])
+
+    @property
+    def steps_per_epoch(self) -> float:
+        return float(self.steps / self.settings["epochs"])
+
+    def value(self, metric: Metric) -> float | None:
+        """A final metric; None where it was not measured."""
+        return self.metrics.get(metric)
+
+    def score(self) -> float:
+        """What the weights were selected by, at its best; -inf if it was never measured."""
+        values = self.curve.metrics.get(self.selection.metric, [])
+        return max((value for value in values if value is not None), default=-math.inf)
+
+    def when_selected(self, metric: Metric) -> float | None:
+        """A metric of the curve at the step whose weights were selected."""
+        for step, value in zip(self.curve.step, self.curve.metrics.get(metric, []), strict=False):
+            if step == self.selection.step:
+                return value
+        return None
 
 
 def write_record(path: Path, record: Record) -> None:
-    """One line for each entry, and for each look of the learning curve."""
-    lines = []
-    for name, value in record.items():
-        # Settings are numbers to compare with, to the last digit; the others were measured.
-        kept = value if name == "settings" else _measured(value)
-        text = json.dumps(kept, allow_nan=False)
-        if name == "curve" and kept:
-            looks = ",\n  ".join(json.dumps(look, allow_nan=False) for look in kept)
-            text = f"[\n  {looks}\n ]"
-        lines.append(f" {json.dumps(name)}: {text}")
-    content = "{\n" + ",\n".join(lines) + "\n}\n"
+    """One line for each entry, and for each metric."""
+    entries: dict[str, Any] = {"schema": SCHEMA}
+    entries |= {entry.name: getattr(record, entry.name) for entry in fields(record)}
+    entries["population"] = asdict(record.population)
+    entries["selection"] = {
+        "metric": to_fields(record.selection.metric),
+        "step": record.selection.step,
+    }
+    # Settings are numbers to compare with, to the last digit; the others were measured.
+    settings = json.dumps(record.settings, allow_nan=False)
+    curve = [f'"{name}": {_json(getattr(record.curve, name))}' for name in ("step", "loss")]
+    curve.append(_lines("metrics", record.curve.metrics, "values"))
+    written = {
+        "settings": f'"settings": {settings}',
+        "curve": f'"curve": {{{", ".join(curve)}}}',
+        "metrics": _lines("metrics", record.metrics, "value"),
+    }
+    lines = [written.get(name) or f'"{name}": {_json(value)}' for name, value in entries.items()]
+    content = "{\n " + ",\n ".join(lines) + "\n}\n"
     write_atomically(path, lambda draft: draft.write_text(content))
 
 
-class RecordError(ValueError):
-    """Why a record cannot be used: one line that names the remedy."""
+def _lines(name: str, metrics: Mapping[Metric, Any], of: str) -> str:
+    each = [_json({**to_fields(metric), of: value}) for metric, value in metrics.items()]
+    return f'"{name}": [' + ",".join(f"\n  {line}" for line in each) + "]"
 
 
-def read_record(path: Path) -> Record:
-    """A record, as :func:`write_record` left it."""
-    try:
-        record = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise RecordError(
-            f"cannot read the record {str(path)!r} ({error}); delete it, and it is made again."
-        ) from error
-    if not isinstance(record, dict) or "settings" not in record:
-        raise RecordError(f"{str(path)!r} is not a record; delete it, and it is made again.")
-    return record
+def _json(value: Any) -> str:
+    return json.dumps(_measured(value), allow_nan=False)
 
 
 def _measured(value: Any) -> Any:
@@ -111,32 +138,60 @@ def _measured(value: Any) -> Any:
     return value
 
 
-def code_version() -> str:
-    """The version of the package, with the commit where it runs from a checkout."""
-    from ... import __version__
-
-    folder = Path(__file__).parent
-    if commit := os.environ.get("DCGRAPH_COMMIT"):  # for a copy without its history
-        return f"{__version__} ({commit})"
-    commit = _git(folder, "rev-parse", "--short", "HEAD")
-    if not commit:
-        return __version__
-    changed = "+changes" if _git(folder, "status", "--porcelain", "--", str(folder)) else ""
-    return f"{__version__} ({commit}{changed})"
-
-
-def _git(folder: Path, *arguments: str) -> str:
+def read_record(path: Path) -> Record:
+    """A record, as :func:`write_record` left it."""
+    remedy = "delete it, and it is made again."
     try:
-        answer = subprocess.run(
-            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=10
+        stored = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise RecordError(f"cannot read the record {str(path)!r} ({error}); {remedy}") from error
+    if not isinstance(stored, dict) or "schema" not in stored:
+        raise RecordError(f"{str(path)!r} is not a record; {remedy}")
+    if stored.pop("schema") != SCHEMA:
+        raise RecordError(f"{str(path)!r} is a record of another version of dcgraph; {remedy}")
+    try:
+        curve, selection = stored.pop("curve"), stored.pop("selection")
+        return Record(
+            **{
+                **stored,
+                "population": Population(**stored["population"]),
+                "selection": Selection(from_fields(selection["metric"]), selection["step"]),
+                "curve": Curve(
+                    curve["step"], curve["loss"], _by_metric(curve["metrics"], "values")
+                ),
+                "metrics": _by_metric(stored["metrics"], "value"),
+            }
         )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return answer.stdout.strip() if answer.returncode == 0 else ""
+    except (KeyError, TypeError, ValueError) as error:
+        raise RecordError(f"{str(path)!r} is a damaged record ({error}); {remedy}") from error
 
 
-def hardware(device: torch.device) -> str:
-    """As a user would name it."""
-    if device.type == "cuda":
-        return f"one {torch.cuda.get_device_name(device)}"
-    return f"{torch.get_num_threads()} CPU threads ({platform.machine()})"
+def _by_metric(stored: list[dict[str, Any]], of: str) -> dict[Metric, Any]:
+    return {from_fields({n: v for n, v in one.items() if n != of}): one[of] for one in stored}
+
+
+def probes_beside(record: Path) -> Path:
+    """Where the probe curve of a record is."""
+    return record.with_suffix(".probes.json.gz")
+
+
+def write_probes(record: Path, probes: Probes) -> None:
+    """The same probes give the same file."""
+    lines = ",\n".join(f'"{step}": {json.dumps(readings)}' for step, readings in probes.items())
+    packed = gzip.compress(f"{{\n{lines}\n}}\n".encode(), mtime=0)
+    write_atomically(probes_beside(record), lambda draft: draft.write_bytes(packed))
+
+
+def read_probes(record: Path) -> Probes:
+    """The probe curve that stands beside a record; empty where there is none."""
+    path = probes_beside(record)
+    if not path.exists():
+        return {}
+    try:
+        stored = json.loads(gzip.decompress(path.read_bytes()))
+        return {int(step): readings for step, readings in stored.items()}
+    except (OSError, EOFError, ValueError, AttributeError) as error:
+        raise RecordError(
+            f"cannot read the probe curve {str(path)!r} ({error}); delete it with its record, and "
+            "both are made again."
+        ) from error

@@ -6,19 +6,31 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from .files import write_json
-from .loop import Watch, train
+from .loop import Callbacks, train
 from .models import save_model
 from .outcome import Outcome
-from .records import Record, make_records, population_name, read_record, write_record
+from .provenance import code_version, hardware
+from .records import (
+    Curve,
+    Population,
+    Probes,
+    Record,
+    Selection,
+    read_record,
+    write_probes,
+    write_record,
+)
 from .settings import Settings, from_dict, populations
 from .step import bytes_per_replica
-from .task import Task
+from .tables import Row, Table, record_of
+from .task import AnyTask, Data, fingerprint_of
 
 _SHARE_OF_MEMORY = 0.5  # the rest is for evaluation, gradients and everyone else
 
@@ -30,32 +42,49 @@ class Job:
     settings: Settings
     record: Path
     model: Path | None = None
+    probes: bool = True  # whether its probe curve is kept beside the record
+
+
+def jobs_of(table: Table, row: Row, results: Path) -> list[Job]:
+    """Every replica that a row needs. Rows that name the same run share its records."""
+    return [
+        Job(
+            replace(run.settings, seed=seed),
+            record_of(run, seed, table.task, results),
+            probes=run.probes,
+        )
+        for run in row.runs
+        for seed in range(run.seeds)
+    ]
 
 
 def finished_record(job: Job) -> Record | None:
-    """The record of a job, if there is one and it was made with these settings.
+    """The record of a job, if there is one; also one that was made with other settings."""
+    return read_record(job.record) if job.record.exists() else None
 
-    A setting that is younger than the record had the value that is its default now.
+
+def differences(record: Record, settings: Settings) -> dict[str, tuple[Any, Any]]:
+    """Settings that a record was made with, where they are others now: then and now.
+
+    A setting that is younger than the record is not counted.
     """
-    if not job.record.exists():
-        return None
-    record = read_record(job.record)
-    try:
-        made_with = from_dict(type(job.settings), record["settings"])
-    except (ValueError, TypeError):  # of an older version, with other settings
-        return None
-    return record if made_with == job.settings else None
+    now = asdict(settings)
+    return {
+        name: (then, now.get(name))
+        for name, then in record.settings.items()
+        if then != now.get(name)
+    }
 
 
 def perform(
-    task: Task,
+    task: AnyTask,
     jobs: Sequence[Job],
     work: Path,
     *,
     device: torch.device | str = "cpu",
     data_dir: Path | None = None,
     at_once: int | None = None,
-    watch: Callable[[Sequence[Settings]], Watch] | None = None,
+    callbacks: Callable[[Sequence[Settings]], Callbacks] | None = None,
 ) -> Iterator[Outcome]:
     """Train the jobs that have no record yet: those alike in structure together, as many as fit.
 
@@ -73,20 +102,65 @@ def perform(
             device=device,
             save_to=work / f"{population_name(population)}.pt",
             resume=True,
-            watch=watch(population) if watch else None,
+            callbacks=callbacks(population) if callbacks else None,
         )
         for index, record in enumerate(make_records(task, outcome, data)):
             job = job_of[population[index]]
             if job.model is not None:
                 model, score = outcome.model(index), outcome.score(index)
-                save_model(job.model, task, job.settings, model, score, record["readout"])
+                save_model(job.model, task, job.settings, model, score, record.calibration)
+            if job.probes and (probes := probes_of(outcome, index)):
+                write_probes(job.record, probes)
             write_record(job.record, record)
         yield outcome
     shutil.rmtree(work, ignore_errors=True)
 
 
+def make_records(task: AnyTask, outcome: Outcome, data: Data) -> list[Record]:
+    """One record per replica of a population, bad ones included."""
+    steps = [evaluation.step for evaluation in outcome.curve]
+    measured = list(outcome.curve[0].metrics) if outcome.curve else []
+    return [
+        Record(
+            task=task.name,
+            settings=asdict(settings),
+            code=code_version(),
+            data=data.fingerprint,
+            hardware=hardware(outcome.population.device),
+            torch=torch.__version__,
+            seconds=round(outcome.seconds, 1),
+            steps=outcome.steps,
+            parameters=outcome.population.parameters,
+            population=Population(population_name(outcome.replicas), len(outcome.replicas)),
+            selection=Selection(outcome.selected_by, outcome.best_step[index]),
+            stopped_at=outcome.stopped_at[index],
+            curve=Curve(
+                steps,
+                [evaluation.loss[index] for evaluation in outcome.curve],
+                {m: [one.metrics[m][index] for one in outcome.curve] for m in measured},
+            ),
+            calibration=outcome.calibration[index],
+            metrics=outcome.metrics[index],
+        )
+        for index, settings in enumerate(outcome.replicas)
+    ]
+
+
+def probes_of(outcome: Outcome, index: int) -> Probes:
+    """What the probe read of one replica, by step."""
+    return {
+        evaluation.step: readings
+        for evaluation in outcome.curve
+        if evaluation.probes and (readings := evaluation.probes[index]) is not None
+    }
+
+
+def population_name(replicas: Sequence[Settings]) -> str:
+    return fingerprint_of(json.dumps([asdict(replica) for replica in replicas]))
+
+
 def _plan(
-    task: Task,
+    task: AnyTask,
     jobs: Sequence[Job],
     path: Path,
     device: torch.device,
@@ -114,7 +188,7 @@ def _plan(
     return planned
 
 
-def _read_plan(task: Task, path: Path) -> list[list[Settings]]:
+def _read_plan(task: AnyTask, path: Path) -> list[list[Settings]]:
     if not path.exists():
         return []
     try:
@@ -125,7 +199,7 @@ def _read_plan(task: Task, path: Path) -> list[list[Settings]]:
 
 
 def _replicas_that_fit(
-    task: Task, settings: Settings, device: torch.device, data_dir: Path | None
+    task: AnyTask, settings: Settings, device: torch.device, data_dir: Path | None
 ) -> int:
     """How many replicas the device has memory for."""
     if device.type == "cuda":

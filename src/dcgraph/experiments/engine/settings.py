@@ -1,8 +1,9 @@
 """Settings of a run, and sweeps over them.
 
 A *replica* is one model in training, described by its :class:`Settings`. Settings marked
-:func:`own` are numbers that may differ between the replicas of one population; all others decide
-what the program looks like, so replicas that differ in one of them train in different populations.
+:func:`per_replica` are numbers that may differ between the replicas of one population; all others
+decide what the program looks like, so replicas that differ in one of them train in different
+populations. Nothing here imports torch: tables are shown without it.
 """
 
 from __future__ import annotations
@@ -15,102 +16,100 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar, get_type_hints
 
-from ..._arguments import closest
-from ...dials import Dials
-from ...schedules import exponential, linear, temp_match
+from ..._arguments import check_range, closest
+from ...schedules import Schedule, constant, exponential, linear, temp_match
 
 S = TypeVar("S", bound="Settings")
 Number = bool | int | float
 
 
-def shared(default: Any, help: str) -> Any:
-    """A setting that all replicas of a population share."""
-    return field(default=default, metadata={"help": help, "own": False})
+def setting(default: Any, help: str) -> Any:
+    """A setting that all replicas of a population have in common."""
+    return field(default=default, metadata={"help": help, "per_replica": False})
 
 
-def own(default: Any, help: str) -> Any:
-    """A setting that each replica of a population has for itself; for :class:`Settings` alone."""
-    return field(default=default, metadata={"help": help, "own": True})
+def per_replica(default: Any, help: str) -> Any:
+    """A setting that each replica of a population has for itself; only for :class:`Settings`."""
+    return field(default=default, metadata={"help": help, "per_replica": True})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """What every task has in common; a task's settings extend it."""
 
-    epochs: int = shared(30, "passes over the training examples")
-    batch: int = shared(16, "examples per step")
-    moves: int = shared(8, "moves of the dials per epoch")
-    evaluations: int = shared(2, "evaluations per epoch")
-    evaluate_every: int = shared(1, "epochs from one evaluation to the next; the last one has one")
-    lr: float = own(1e-4, "learning rate of Adam")
-    decay: float = own(1.0, "share of training after which lr falls linearly to 0; 1: never")
-    average: float = own(0.0, "decay of the moving average of weights that is tested; 0: none")
-    tau: float = own(1.0, "temperature of the nodes")
-    tempmatch: bool = own(True, "let the noise scale beta grow towards tau")
-    beta_share: float = own(1.0, "what beta grows towards, as a share of tau")
-    gamma: float = own(0.008, "rate of that growth, and of annealing, per move")
-    beta: float = own(1.0, "noise scale without TempMatch")
-    anneal: bool = own(False, "anneal tau to 1 instead")
-    dropres: bool = own(True, "residuals around the nodes, dropped more and more often")
-    alpha_step: float = own(0.002, "growth of the share of dropped residuals, per move")
-    seed: int = own(0, "seed of the initial weights and of the order of the examples")
+    epochs: int = setting(30, "passes over the training examples")
+    batch: int = setting(16, "examples per step")
+    schedule_steps: int = setting(8, "steps of the schedules of tau, beta and alpha per epoch")
+    evaluations: int = setting(2, "evaluations per epoch")
+    evaluate_every: int = setting(1, "epochs from one evaluation to the next; the last one has one")
+    lr: float = per_replica(1e-4, "learning rate of Adam")
+    decay: float = per_replica(
+        1.0, "share of training after which lr falls linearly to 0; 1: never"
+    )
+    average: float = per_replica(
+        0.0, "decay of the moving average of weights that is tested; 0: none"
+    )
+    tau: float = per_replica(1.0, "temperature of the nodes")
+    tempmatch: bool = per_replica(True, "let the noise scale beta grow towards tau")
+    beta_share: float = per_replica(1.0, "what beta grows towards, as a share of tau")
+    gamma: float = per_replica(0.008, "rate of that growth, and of annealing, per schedule step")
+    beta: float = per_replica(1.0, "noise scale without TempMatch")
+    anneal: bool = per_replica(False, "anneal tau to 1 instead")
+    dropres: bool = per_replica(True, "residuals around the nodes, dropped more and more often")
+    alpha_step: float = per_replica(
+        0.002, "growth of the share of dropped residuals, per schedule step"
+    )
+    seed: int = per_replica(0, "seed of the initial weights and of the order of the examples")
 
     def __post_init__(self) -> None:
         types = get_type_hints(type(self))
-        for setting in fields(self):
-            value = getattr(self, setting.name)
-            if setting.metadata.get("own") and setting.name not in _COMMON:
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if one.metadata.get("per_replica") and one.name not in _COMMON:
                 raise ValueError(
-                    f"{setting.name!r} is marked own, but a population can give each replica only "
-                    "the numbers the loop itself uses; mark it shared: a sweep then trains one "
-                    "population per value."
+                    f"{one.name!r} is marked per_replica, but a population can give each replica "
+                    "only the numbers the loop itself uses; mark it setting(): a sweep then trains "
+                    "one population per value."
                 )
-            if types[setting.name] is float and not math.isfinite(value):
-                raise ValueError(f"{setting.name}={value}, but a finite number is needed.")
-        for name in ("epochs", "batch", "moves", "evaluations", "evaluate_every"):
+            if types[one.name] is float and not math.isfinite(value):
+                raise ValueError(f"{one.name}={value}, but a finite number is needed.")
+        for name in ("epochs", "batch", "schedule_steps", "evaluations", "evaluate_every"):
             _require(self, name, getattr(self, name) >= 1, "at least 1 is needed.")
         if self.evaluate_every > 1 and self.evaluations > 1:
             raise ValueError(
                 f"evaluations={self.evaluations} per epoch and evaluate_every={self.evaluate_every}"
                 " epochs exclude each other; leave one of them at 1."
             )
+        check_range("tau", self.tau)
+        check_range("beta", self.beta)
+        _require(self, "alpha_step", self.alpha_step > 0, "the growth per schedule step is > 0.")
         _require(self, "beta_share", self.beta_share > 0, "a share of tau is > 0.")
         _require(self, "seed", 0 <= self.seed < 2**32, "a seed is between 0 and 4294967295.")
         _require(self, "lr", self.lr > 0, "a learning rate is > 0.")
         _require(self, "decay", 0 < self.decay <= 1, "a share of training lies in (0, 1].")
         _require(self, "average", 0 <= self.average < 1, "a decay lies in [0, 1).")
-        if self.anneal:
-            _require(self, "gamma", self.gamma > 0, "the rate of annealing is > 0.")
-        if self.dropres:
-            _require(self, "alpha_step", self.alpha_step > 0, "the growth per step is > 0.")
-        self.dials()
+        self.schedules()
 
-    def dials(self, every: int = 1) -> Dials:
-        """The dials these settings ask for: the paper's schedules, or what replaces them."""
+    def schedules(self) -> dict[str, Schedule]:
+        """Of tau, beta and alpha: the paper's, or what these settings put in their place."""
         end = min(1.0, self.tau)
-        anneals = self.anneal and end < self.tau
-        return Dials(
-            tau=exponential(self.tau, end, math.log(self.tau / end) / self.gamma)
-            if anneals
-            else self.tau,
-            beta=temp_match(self.tau * self.beta_share, self.gamma)
-            if self.tempmatch
-            else self.beta,
-            alpha=linear(0.0, 1.0, 1 / self.alpha_step) if self.dropres else 1.0,
-            every=every,
-        )
+        annealed = self.anneal and self.tau > end
+        target = self.tau * self.beta_share
+        matched = temp_match(target, self.gamma)
+        return {
+            "tau": exponential(self.tau, end, math.log(self.tau / end) / self.gamma)
+            if annealed
+            else constant(self.tau),
+            "beta": matched if self.tempmatch else constant(self.beta),
+            "alpha": linear(0.0, 1.0, 1 / self.alpha_step) if self.dropres else constant(1.0),
+        }
 
     def structure(self) -> Settings:
-        """These settings with every replica's own numbers set to their defaults."""
-        own_numbers: dict[str, Any] = {
-            f.name: f.default for f in fields(self) if f.metadata.get("own")
+        """These settings with what each replica has for itself set to its defaults."""
+        own: dict[str, Any] = {
+            f.name: f.default for f in fields(self) if f.metadata.get("per_replica")
         }
-        return dataclasses.replace(self, **own_numbers)
-
-
-def steps_per_move(steps_per_epoch: int, moves: int) -> int:
-    """After how many steps the dials move, to move ``moves`` times in an epoch; at least 1."""
-    return max(1, steps_per_epoch // moves)
+        return dataclasses.replace(self, **own)
 
 
 _COMMON = frozenset(f.name for f in fields(Settings))

@@ -17,7 +17,7 @@ from ...population import Population
 from ...population._adam import adam_, moments_like
 from ...population._state import advance_, initial_state, totals
 from .settings import Settings
-from .task import Batch, Data, Precision, Task
+from .task import AnyTask, Batch, Data, Precision
 
 _WARM_UP = 3  # steps before a capture, so that libraries have allocated what they need
 _EVALUATED_AT_ONCE = {"cpu": 4096, "cuda": 65536}  # examples times replicas, if memory allows
@@ -33,7 +33,7 @@ class Stepper:
 
     def __init__(
         self,
-        task: Task,
+        task: AnyTask,
         population: Population,
         replicas: Sequence[Settings],
         data: Data,
@@ -75,11 +75,10 @@ class Stepper:
             per_example = max(1.0, saved_bytes(task, replicas[0], data) / self.batch)
             fitting = int(_SHARE_OF_MEMORY * free / (per_example * count))
             self._evaluated_at_once = min(self._evaluated_at_once, fitting)
-        most = task.evaluated_at_once(self._settings)
-        if most is not None:
+        self._execution = task.execution(self._settings)
+        if (most := self._execution.evaluated_at_once) is not None:
             self._evaluated_at_once = min(self._evaluated_at_once, most // count)
         self._evaluated_at_once = max(1, self._evaluated_at_once)
-        self._precision = task.precision(self._settings)
 
     def state(self) -> dict[str, Tensor]:
         """Every tensor that training changes; the same tensors, not copies."""
@@ -186,7 +185,7 @@ class Stepper:
         index = self._orders[table].index_select(1, cursor).squeeze(1)
         slices = self._population.slices(self._population.weights.detach())
         leaves = {name: tensor.requires_grad_() for name, tensor in slices.items()}
-        with matmul_precision(self._precision):
+        with matmul_precision(self._execution.precision):
             with unchecked():
                 loss = self._loss(leaves, index, table)
             gradients = torch.autograd.grad(
@@ -198,8 +197,7 @@ class Stepper:
 
     def _losses(self, weights: dict[str, Tensor], index: Tensor, table: int) -> Tensor:
         def summed_loss(model: nn.Module, rows: Batch) -> Tensor:
-            batch = self._task.inputs(self._settings, self._data.shared, rows, training=True)
-            return self._task.loss(model, batch).sum()
+            return self._task.loss(model, self._data.batch(rows, training=True)).sum()
 
         rows = {
             name: tensor.index_select(0, index.flatten()).unflatten(0, index.shape)
@@ -229,7 +227,7 @@ class Stepper:
 
     def _summed_metrics(self, weights: Tensor, split: str, decode: Decode) -> dict[str, Tensor]:
         """On CUDA captured at the second time: what is seldom asked for is not worth it."""
-        if self._population.device.type != "cuda" or not self._task.replays_evaluation:
+        if self._population.device.type != "cuda" or not self._execution.captures_evaluation:
             return self._measure_all(weights, split, decode)
         key = split, decode
         if key not in self._asked_before:
@@ -262,7 +260,7 @@ class Stepper:
         return sums
 
     def _measure(self, weights: Tensor, rows: Batch) -> dict[str, Tensor]:
-        batch = self._task.inputs(self._settings, self._data.shared, rows, training=False)
+        batch = self._data.batch(rows, training=False)
         with unchecked():
             measured: dict[str, Tensor] = self._population.map(
                 self._task.metrics, weights, batch, in_dims=(None,)
@@ -296,13 +294,13 @@ def set_decode(model: nn.Module, decode: Decode) -> None:
         (node.categorical if isinstance(node, Discrete) else node).decode = decode
 
 
-def bytes_per_replica(task: Task, settings: Settings, data: Data) -> int:
+def bytes_per_replica(task: AnyTask, settings: Settings, data: Data) -> int:
     """What one more replica costs in training: weights, their moments and saved activations."""
     weights = Population(lambda: task.model(settings), [0], torch.device("cpu")).weights
     return 2 * saved_bytes(task, settings, data) + 8 * weights.numel() * weights.element_size()
 
 
-def saved_bytes(task: Task, settings: Settings, data: Data) -> int:
+def saved_bytes(task: AnyTask, settings: Settings, data: Data) -> int:
     """What a model keeps for the backward pass of a batch, of the largest examples."""
     model = Population(lambda: task.model(settings), [0], torch.device("cpu")).replica(0)
     saved = 0
@@ -316,11 +314,10 @@ def saved_bytes(task: Task, settings: Settings, data: Data) -> int:
         data.tables("train"), key=lambda table: sum(t[:1].numel() for t in table.values())
     )
     rows = {name: tensor[: settings.batch].cpu() for name, tensor in largest.items()}
-    shared: Batch = {name: tensor.cpu() for name, tensor in data.shared.items()}
+    on_cpu = Data({}, "", {n: t.cpu() for n, t in data.constants.items()}, data.to_batch)
     identity: Callable[[Tensor], Tensor] = lambda tensor: tensor  # noqa: E731
     with torch.random.fork_rng(), torch.autograd.graph.saved_tensors_hooks(count, identity):
-        batch = task.inputs(settings, shared, rows, training=True)
-        task.loss(model, batch)
+        task.loss(model, on_cpu.batch(rows, training=True))
     return saved
 
 

@@ -1,4 +1,8 @@
-"""Tables: rows of runs, filled from records, beside the numbers of the paper."""
+"""Tables: rows of runs, filled from records, beside the numbers of the paper.
+
+The records of a run are found by its name, ``results/TASK/RUN/seed-N.json``. So a default may
+change, and no table does. Nothing here imports torch.
+"""
 
 from __future__ import annotations
 
@@ -9,35 +13,50 @@ from pathlib import Path
 from typing import Any
 
 from ..._arguments import closest
-from .records import Record
-from .runs import Job, finished_record, label
+from .metrics import Metric
+from .records import Record, read_record
 from .settings import Settings
-from .task import fingerprint_of
-
-_LONGEST_NAME = 200
 
 Published = tuple[float, float | None]
 """Mean and standard deviation, if that was published too."""
 
 
 @dataclass(frozen=True)
-class Row:
-    """A row: one or several settings, each with ``seeds`` seeds, and what the paper says."""
+class Run:
+    """Settings to train with ``seeds`` seeds, and the name under which their records are kept.
+
+    Tables that need the same runs name the same.
+    """
 
     name: str
-    settings: tuple[Settings, ...]
+    settings: Settings
     seeds: int = 8
-    paper: Mapping[str, Published] = field(default_factory=dict)  # by column
+    probes: bool = False  # whether a figure needs the probe curves, which are kept then
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Column:
     """A column: a number from a record; None where the record says nothing of it."""
 
     name: str
     value: Callable[[Record], float | None]
+    part: str = ""  # which part of a wide table it belongs to, such as "sample" or "argmax"
     digits: int = 2
     spread: bool = True  # whether the standard deviation is shown
+
+    @property
+    def title(self) -> str:
+        return f"{self.name}, {self.part}" if self.part else self.name
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row: one run or several, and what the paper says."""
+
+    name: str
+    runs: tuple[Run, ...]
+    paper: Mapping[Column, Published] = field(default_factory=dict)
+    given: str = ""  # what the model is given, where rows differ in that
 
 
 @dataclass(frozen=True)
@@ -59,63 +78,51 @@ class Cell:
     paper: Published | None
 
 
-def part(table: Table, ending: str) -> Table:
-    """The columns "NAME, ENDING" alone, as NAME: a table with few enough columns for a page."""
-    endings = dict.fromkeys(c.name.rpartition(", ")[2] for c in table.columns if ", " in c.name)
-    if ending not in endings:
-        remedy = closest(ending, endings) if endings else "it has none at all, show the whole."
-        raise ValueError(f"table {table.name!r} has no part {ending!r}; {remedy}")
-    tail = f", {ending}"
+def per_cent(metric: Metric) -> Callable[[Record], float | None]:
+    """A column's value: a final metric, in per cent."""
+    return lambda record: times_100(record.value(metric))
+
+
+def times_100(value: float | None) -> float | None:
+    return None if value is None else 100 * value
+
+
+def part(table: Table, name: str) -> Table:
+    """Only the columns of one part: a table with few enough columns for a page."""
+    parts = dict.fromkeys(column.part for column in table.columns if column.part)
+    if name not in parts:
+        remedy = closest(name, parts) if parts else "it has none at all, show the whole."
+        raise ValueError(f"table {table.name!r} has no part {name!r}; {remedy}")
+    kept = {column: replace(column, part="") for column in table.columns if column.part == name}
     return replace(
         table,
-        title=f"{table.title} By {ending}.",
-        columns=tuple(
-            replace(column, name=column.name.removesuffix(tail))
-            for column in table.columns
-            if column.name.endswith(tail)
-        ),
+        title=f"{table.title} By {name}.",
+        columns=tuple(kept.values()),
         rows=tuple(
-            replace(
-                row,
-                paper={
-                    name.removesuffix(tail): published
-                    for name, published in row.paper.items()
-                    if name.endswith(tail)
-                },
-            )
+            replace(row, paper={kept[c]: said for c, said in row.paper.items() if c in kept})
             for row in table.rows
         ),
     )
 
 
-def jobs(table: Table, results: Path) -> dict[str, list[Job]]:
-    """Every replica that the table needs, by row. Tables with a row in common share its records."""
-    return {
-        row.name: [
-            Job(
-                replace(settings, seed=seed),
-                _folder(settings, table, results) / f"seed-{seed}.json",
-            )
-            for settings in row.settings
-            for seed in range(row.seeds)
-        ]
-        for row in table.rows
-    }
+def record_of(run: Run, seed: int, task: str, results: Path) -> Path:
+    """Where the record of a run is."""
+    return results / task / run.name / f"seed-{seed}.json"
 
 
-def _folder(settings: Settings, table: Table, results: Path) -> Path:
-    name = label(replace(settings, seed=0), [type(settings)()])
-    if len(name) > _LONGEST_NAME:  # no file system takes any length
-        name = f"{name[:_LONGEST_NAME]}_{fingerprint_of(name)}"
-    return results / table.task / name
+def records_of(table: Table, row: Row, results: Path) -> list[Record]:
+    """The records there are, run by run and seed by seed."""
+    places = (
+        record_of(run, seed, table.task, results) for run in row.runs for seed in range(run.seeds)
+    )
+    return [read_record(place) for place in places if place.exists()]
 
 
 def cells(table: Table, results: Path) -> list[Cell]:
     """The table as a list of cells; a cell without records has no mean."""
     filled = []
-    wanted = jobs(table, results)
     for row in table.rows:
-        records = [record for job in wanted[row.name] if (record := finished_record(job))]
+        records = records_of(table, row, results)
         for column in table.columns:
             filled.append(_cell(row, column, [column.value(record) for record in records]))
     return filled
@@ -125,7 +132,7 @@ def _cell(row: Row, column: Column, values: Sequence[float | None]) -> Cell:
     known = [value for value in values if value is not None]
     mean = round(statistics.fmean(known), 4) if known else None
     std = round(statistics.stdev(known), 4) if len(known) > 1 else None
-    return Cell(row.name, column.name, mean, std, len(known), row.paper.get(column.name))
+    return Cell(row.name, column.title, mean, std, len(known), row.paper.get(column))
 
 
 def as_json(table: Table, results: Path) -> list[dict[str, Any]]:
@@ -135,20 +142,21 @@ def as_json(table: Table, results: Path) -> list[dict[str, Any]]:
 def as_text(table: Table, results: Path) -> str:
     """A Markdown table that is aligned, so that a terminal shows it well too."""
     filled = {(cell.row, cell.column): cell for cell in cells(table, results)}
-    with_paper = {c.name for c in table.columns if any(c.name in row.paper for row in table.rows)}
+    with_paper = {column for row in table.rows for column in row.paper}
+    notes = any(row.given for row in table.rows)
     header = [""]
     for column in table.columns:
-        header += [column.name, "paper"] if column.name in with_paper else [column.name]
-    lines = [header]
+        header += [column.title, "paper"] if column in with_paper else [column.title]
+    lines = [[*header, "given"] if notes else header]
     for row in table.rows:
         line = [row.name]
         for column in table.columns:
-            cell = filled[row.name, column.name]
+            cell = filled[row.name, column.title]
             line.append(_spread(cell.mean, cell.std if column.spread else None, column.digits))
-            if column.name in with_paper:
+            if column in with_paper:
                 line.append(_spread(*cell.paper, column.digits) if cell.paper else "")
-        lines.append(line)
-    by_row = [max(filled[row.name, c.name].seeds for c in table.columns) for row in table.rows]
+        lines.append([*line, row.given] if notes else line)
+    by_row = [max(filled[row.name, c.title].seeds for c in table.columns) for row in table.rows]
     counts = sorted({seeds for seeds in by_row if seeds})
     return f"{table.title} {_made_of(counts)}\n\n{_align(lines)}"
 

@@ -1,22 +1,24 @@
-"""What a task is: data, model, loss, metrics and read-out, the five verbs that the loop knows."""
+"""What a task is: five verbs that the loop knows, and optional objects for whoever needs more."""
 
 from __future__ import annotations
 
 import ctypes
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from ...nodes import Decode
-from .panels import Exhibit
-from .readouts import Layout, by_set
+from .metrics import Metrics
+from .panels import Panel
 from .settings import Settings
+
+S = TypeVar("S", bound=Settings)
 
 Precision = Literal["highest", "high"]
 """As torch.set_float32_matmul_precision has it: "high" is TF32."""
@@ -29,25 +31,30 @@ Batch = dict[str, Tensor]
 class Data:
     """The examples of a task; all of it is moved to the device before training.
 
-    ``splits`` holds "train", "test" and, unless models are chosen on the test set, "validation".
+    ``splits`` holds "train", "test" and, unless weights are selected on the test set, "validation".
     Each is a table: tensors whose first dimension counts the examples. Examples of different
     shapes, such as sequences of different lengths, are in several tables of a split; a batch comes
-    from one of them. What examples share, such as images they point to, is in ``shared``.
+    from one of them. What examples point to, such as images, is in ``constants``.
+
+    ``to_batch(constants, rows, training)`` makes of some rows what loss and metrics see, on the
+    device; also augmentation. Without it they see the rows.
     """
 
     splits: Mapping[str, Batch | Sequence[Batch]]
     fingerprint: str
-    shared: Batch = field(default_factory=dict)
+    constants: Batch = field(default_factory=dict)
+    to_batch: Callable[[Batch, Batch, bool], Batch] | None = None
 
     def __post_init__(self) -> None:
-        for split in ("train", "test"):
-            if split not in self.splits:
-                raise ValueError(f"there is no split {split!r}; a task needs it.")
         for split in self.splits:
             for table in self.tables(split):
                 sizes = {name: tensor.shape[0] for name, tensor in table.items()}
                 if len(set(sizes.values())) != 1 or 0 in sizes.values():
                     raise ValueError(f"split {split!r} needs as many rows in each tensor: {sizes}.")
+
+    def batch(self, rows: Batch, *, training: bool) -> Batch:
+        """What loss and metrics see of some rows of a split."""
+        return rows if self.to_batch is None else self.to_batch(self.constants, rows, training)
 
     def tables(self, split: str) -> Sequence[Batch]:
         """The tables of a split, one for each shape."""
@@ -66,6 +73,10 @@ class Data:
     def size(self, split: str) -> int:
         return sum(self.sizes(split))
 
+    def only(self, *splits: str) -> Data:
+        """The same without the other splits: what must not be seen is not there."""
+        return replace(self, splits={split: self.splits[split] for split in splits})
+
     def to(self, device: Any) -> Data:
         splits = {
             split: [
@@ -74,35 +85,37 @@ class Data:
             ]
             for split in self.splits
         }
-        shared = {key: tensor.to(device) for key, tensor in self.shared.items()}
-        return Data(splits, self.fingerprint, shared)
+        constants = {key: tensor.to(device) for key, tensor in self.constants.items()}
+        return replace(self, splits=splits, constants=constants)
 
 
-class Task(ABC):
+@dataclass(frozen=True)
+class Execution:
+    """How the engine trains and evaluates a task."""
+
+    monitor: str = "accuracy"  # the metric by which the best weights are selected
+    decoder: Decode = "argmax"  # how the nodes choose when that is measured
+    decoders: tuple[Decode, ...] = ("argmax", "sample")  # how they choose in all evaluations
+    precision: Precision = "highest"  # of matrix products in training, on CUDA
+    compiles: bool = True  # whether torch.compile makes a step faster: hardly one of kernels
+    captures_evaluation: bool = True  # not if an evaluation asks for sizes on the way
+    evaluated_at_once: int | None = None  # examples times replicas, if the engine's guess is wrong
+
+
+class Task(ABC, Generic[S]):
     """A task for the training loop. It is written for one model; populations map over it."""
 
     name: ClassVar[str]
     settings: ClassVar[type[Settings]] = Settings
     presets: ClassVar[Mapping[str, Settings]]
-    monitor: ClassVar[str] = "accuracy"  # the metric by which the best weights are chosen
-    replays_evaluation: ClassVar[bool] = True
-    """Whether CUDA graphs can hold an evaluation: not if it asks for sizes on the way."""
-    compiles: ClassVar[bool] = True
-    """Whether torch.compile makes a step faster: hardly one that is made of kernels of ours."""
-    decodes: ClassVar[tuple[Decode, ...]] = ("argmax", "sample")
-    """How the nodes choose when a model is measured."""
 
     @abstractmethod
-    def data(self, settings: Settings, data_dir: Path | None = None) -> Data:
+    def data(self, settings: S, data_dir: Path | None = None) -> Data:
         """The examples."""
 
     @abstractmethod
-    def model(self, settings: Settings) -> nn.Module:
+    def model(self, settings: S) -> nn.Module:
         """A fresh model, with initial weights from torch's global generator."""
-
-    def inputs(self, settings: Settings, shared: Batch, rows: Batch, training: bool) -> Batch:
-        """What loss and metrics see of some rows of a split, on the device; also augmentation."""
-        return rows
 
     @abstractmethod
     def loss(self, model: nn.Module, batch: Batch) -> Float[Tensor, " examples"]:
@@ -115,41 +128,34 @@ class Task(ABC):
     def metrics(self, model: nn.Module, batch: Batch) -> dict[str, Float[Tensor, " examples"]]:
         """What is measured on each example, with the model in eval mode; averages are reported."""
 
-    def readout(self, model: nn.Module, settings: Settings, data: Data) -> dict[str, float]:
-        """What a trained model has learned, in numbers.
+    def final_metrics(
+        self, model: nn.Module, settings: S, data: Data, calibration: Mapping[str, float]
+    ) -> Metrics:
+        """What else is measured of a trained model, after the test of its :meth:`metrics`.
 
         The model is in eval mode; it and the data are where it was trained.
         """
         return {}
 
-    def monitored(self, settings: Settings) -> str:
-        """The metric by which the best weights are chosen, where it depends on the settings."""
-        return self.monitor
+    def calibrate(self, model: nn.Module, settings: S, data: Data) -> dict[str, float]:
+        """What is tuned on the validation split, before the test split is opened.
 
-    def precision(self, settings: Settings) -> Precision:
-        """Of matrix products of float32 in training, on CUDA; evaluation has the highest."""
-        return "highest"
+        ``data`` has no other split. Without a validation split nothing is calibrated.
+        """
+        return {}
 
-    def evaluated_at_once(self, settings: Settings) -> int | None:
-        """How many examples times replicas at most, where the engine's guess may be too many."""
-        return None
+    def execution(self, settings: S) -> Execution:
+        """How the engine trains and evaluates this task."""
+        return Execution()
 
-    def chosen_by(self, settings: Settings) -> Decode:
-        """How the nodes decode when the best weights are chosen: one of ``decodes``."""
-        return "argmax"
-
-    def names_fingerprint(self, settings: Settings) -> str:
+    def vocabulary(self, settings: S) -> str:
         """A fingerprint of what the rows of a model stand for, where that is in files.
 
         It is saved with a model, which is not loaded when they stand for something else.
         """
         return ""
 
-    def arranged(self, names: Iterable[str]) -> tuple[list[str], Layout]:
-        """How screens show the numbers of a record: those that stand alone, and a grid."""
-        return by_set(names)
-
-    def exhibits(self, model: nn.Module, settings: Settings, data: Data) -> Sequence[Exhibit]:
+    def panels(self, model: nn.Module, settings: S, data: Data) -> Sequence[Panel]:
         """What to show of a trained model on the page of a run: examples, tables it learned."""
         return ()
 
@@ -160,6 +166,10 @@ class Task(ABC):
         return is printed, or each text of an iterator as it comes.
         """
         return {}
+
+
+AnyTask = Task[Any]
+"""A task of any settings, as the engine sees it."""
 
 
 def fingerprint_of(*parts: str | Tensor) -> str:

@@ -13,8 +13,8 @@ from dcgraph.experiments.engine.settings import (
     Sweep,
     expand,
     from_dict,
-    own,
     parse_sweep,
+    per_replica,
     populations,
 )
 from parity import ParitySettings
@@ -43,21 +43,21 @@ def test_impossible_settings_say_what_is_possible(changes: dict[str, Any], word:
         replace(BASE, **changes)
 
 
+def at(settings: Settings, t: int) -> dict[str, float]:
+    return {name: schedule(t) for name, schedule in settings.schedules().items()}
+
+
 def test_the_switches_are_the_papers() -> None:
     both = replace(BASE, tau=8.0, gamma=0.5, alpha_step=0.1)
-    dials = both.dials()
-    dials.load_state_dict({"calls": 3, "every": 1})
-    assert dials.values() == pytest.approx(
-        {"tau": 8, "beta": 8 * (1 - 2.718281828**-1.5), "alpha": 0.3}
-    )
-    half = replace(both, beta_share=0.5).dials()
-    half.load_state_dict({"calls": 3, "every": 1})
-    assert half.values()["beta"] == pytest.approx(dials.values()["beta"] / 2)
-    neither = replace(both, tempmatch=False, dropres=False).dials()
-    assert neither.values() == {"tau": 8, "beta": 1, "alpha": 1}
-    annealed = replace(both, tempmatch=False, anneal=True).dials()
-    annealed.load_state_dict({"calls": 1000, "every": 1})
-    assert annealed.values()["tau"] == 1
+    third = at(both, 3)
+    assert third == pytest.approx({"tau": 8, "beta": 8 * (1 - 2.718281828**-1.5), "alpha": 0.3})
+    assert at(replace(both, beta_share=0.5), 3)["beta"] == pytest.approx(third["beta"] / 2)
+    neither = replace(both, tempmatch=False, dropres=False)
+    assert at(neither, 0) == at(neither, 3) == {"tau": 8, "beta": 1, "alpha": 1}
+    annealed = replace(both, tempmatch=False, anneal=True)
+    assert at(annealed, 2)["tau"] == pytest.approx(8 * 2.718281828**-1)
+    assert at(annealed, 1000)["tau"] == 1
+    assert at(replace(annealed, tau=0.5), 1000)["tau"] == 0.5, "annealing does not heat"
 
 
 def test_a_sweep_is_every_combination_with_every_seed() -> None:
@@ -130,9 +130,9 @@ def test_replicas_that_differ_have_different_names() -> None:
 def test_only_the_loops_own_numbers_can_differ_within_a_population() -> None:
     @dataclass(frozen=True, kw_only=True)
     class Wrong(Settings):
-        scale: float = own(1.0, "the loop does not know it")
+        scale: float = per_replica(1.0, "the loop does not know it")
 
-    with pytest.raises(ValueError, match="mark it shared"):
+    with pytest.raises(ValueError, match=r"mark it setting\(\)"):
         Wrong()
 
 

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -18,26 +18,28 @@ from torch import Tensor, nn
 
 from dcgraph.experiments.engine import (
     Batch,
+    Callbacks,
     Data,
+    Execution,
     Interrupted,
+    Metric,
+    Metrics,
     Outcome,
-    Settings,
-    Watch,
     loop,
     runs,
     train,
 )
-from dcgraph.experiments.engine.checkpoint import CheckpointError, load, save
-from dcgraph.experiments.engine.models import ModelError, load_model, readout_of, save_model
+from dcgraph.experiments.engine.checkpoint import load, save
+from dcgraph.experiments.engine.errors import CheckpointError, ModelError
+from dcgraph.experiments.engine.models import calibration_of, load_model, save_model
 from dcgraph.experiments.engine.order import order_of_epoch, schedule_of_epoch
-from dcgraph.experiments.engine.records import make_records, read_record, write_record
-from dcgraph.experiments.engine.runs import Job, finished_record, perform
-from dcgraph.experiments.engine.task import Precision
-from dcgraph.nodes import Decode
+from dcgraph.experiments.engine.records import read_probes, read_record, write_record
+from dcgraph.experiments.engine.runs import Job, differences, finished_record, make_records, perform
 from parity import QUICK, Lengths, Parity, ParitySettings
 
 TASK = Parity()
 DATA = TASK.data(QUICK)
+ACCURACY = Metric("accuracy", "validation")
 THREE = [replace(QUICK, seed=0), replace(QUICK, seed=1, lr=1e-2), replace(QUICK, seed=2, tau=2.0)]
 
 
@@ -46,7 +48,7 @@ def same(one: Outcome, two: Outcome) -> bool:
         torch.equal(one.population.weights, two.population.weights)
         and torch.equal(one.best_weights, two.best_weights)
         and one.curve == two.curve
-        and one.test == two.test
+        and one.metrics == two.metrics
     )
 
 
@@ -54,8 +56,9 @@ def test_the_same_seeds_repeat_bit_for_bit() -> None:
     one, two = train(TASK, THREE, DATA), train(TASK, THREE, DATA)
     assert same(one, two)
     assert [look.step for look in one.curve] == [4, 8, 12, 16]
-    assert one.curve[0].split == "validation"
-    assert set(one.curve[0].metrics) == {"accuracy/argmax", "accuracy/sample"}
+    decoders = ("argmax", "sample")
+    assert set(one.curve[0].metrics) == {replace(ACCURACY, decoder=d) for d in decoders}
+    assert set(one.metrics[0]) == {Metric("accuracy", "test", d) for d in decoders}
 
 
 def test_looking_inside_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,15 +74,15 @@ def test_looking_inside_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_loss_that_cannot_be_probed_is_no_reason_to_stop() -> None:
-    class Augmented(Parity):
-        def inputs(self, settings: Settings, shared: Batch, rows: Batch, training: bool) -> Batch:
-            return {**rows, "turned": rows["bits"]} if training else rows
+    def to_batch(constants: Batch, rows: Batch, training: bool) -> Batch:
+        return {**rows, "turned": rows["bits"]} if training else rows
 
+    class Augmented(Parity):
         def loss(self, model: nn.Module, batch: Batch) -> Tensor:
             return super().loss(model, {**batch, "bits": batch["turned"]})
 
     with pytest.warns(UserWarning, match="will not be probed, .* KeyError: 'turned'"):
-        outcome = train(Augmented(), THREE, DATA)
+        outcome = train(Augmented(), THREE, replace(DATA, to_batch=to_batch))
     assert len(outcome.curve) == 4 and not any(look.probes for look in outcome.curve)
 
 
@@ -107,22 +110,23 @@ def test_batches_have_one_shape_and_every_replica_its_own_order(tmp_path: Path) 
 
     path = tmp_path / "checkpoint.pt"
     with pytest.raises(Interrupted):
-        train(task, THREE, data, save_to=path, watch=Watch(progress=stop))
+        train(task, THREE, data, save_to=path, callbacks=Callbacks(progress=stop))
     assert same(one, train(task, THREE, data, save_to=path, resume=True)), "also when cut off"
 
 
 def test_weights_are_chosen_by_the_decoding_that_the_task_names(tmp_path: Path) -> None:
     class Sampled(Parity):
-        def chosen_by(self, settings: Settings) -> Decode:
-            return "sample"
+        def execution(self, settings: ParitySettings) -> Execution:
+            return Execution(decoder="sample")
 
     outcome = train(Sampled(), THREE, DATA)
-    assert outcome.chosen_by == "accuracy/sample"
+    sampled = replace(ACCURACY, decoder="sample")
+    assert outcome.selected_by == sampled
     for index in range(len(THREE)):
-        values = [look.metrics["accuracy/sample"][index] or 0.0 for look in outcome.curve]
+        values = [look.metrics[sampled][index] or 0.0 for look in outcome.curve]
         assert outcome.score(index) == max(values)
         assert values[[4, 8, 12, 16].index(outcome.best_step[index])] == max(values)
-    assert make_records(Sampled(), outcome, DATA)[0]["chosen_by"] == "accuracy/sample"
+    assert make_records(Sampled(), outcome, DATA)[0].selection.metric == sampled
 
 
 def test_the_probe_looks_at_long_examples_all_over_their_table() -> None:
@@ -149,7 +153,7 @@ def test_every_example_comes_once_in_an_epoch() -> None:
 def test_it_learns() -> None:
     long = replace(QUICK, epochs=30, lr=3e-2, alpha_step=0.05, gamma=0.05, evaluations=1)
     outcome = train(TASK, [replace(long, seed=seed) for seed in range(6)], DATA)
-    assert max(test["accuracy/argmax"] or 0 for test in outcome.test) == 1.0
+    assert max(final[Metric("accuracy")] or 0 for final in outcome.metrics) == 1.0
     model = outcome.model(0)
     assert not model.training
 
@@ -157,7 +161,7 @@ def test_it_learns() -> None:
 def test_the_best_weights_are_those_of_the_best_evaluation() -> None:
     outcome = train(TASK, THREE, DATA)
     for index in range(len(THREE)):
-        values = [look.metrics["accuracy/argmax"][index] or 0.0 for look in outcome.curve]
+        values = [look.metrics[ACCURACY][index] or 0.0 for look in outcome.curve]
         assert values[[4, 8, 12, 16].index(outcome.best_step[index])] == max(values)
         assert outcome.score(index) == max(values)
     held_out = DATA.table("validation")
@@ -176,7 +180,7 @@ def test_an_interrupted_run_goes_on_bit_for_bit(stop: int, tmp_path: Path) -> No
             signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(Interrupted):
-        train(TASK, THREE, DATA, save_to=path, watch=Watch(progress=interrupt))
+        train(TASK, THREE, DATA, save_to=path, callbacks=Callbacks(progress=interrupt))
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     torch.manual_seed(99)  # what else happened in between does not matter
     resumed = train(TASK, THREE, DATA, save_to=path, resume=True)
@@ -245,7 +249,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
 
 def test_killed_at_random_moments_nothing_is_lost(tmp_path: Path) -> None:
     """At least 20 times SIGKILL; the program forks, so that torch is imported once."""
-    program = Path(__file__).parent / "killed.py"
+    program = Path(__file__).parents[2] / "killed.py"
     run = subprocess.run(
         [sys.executable, str(program), str(tmp_path)],
         capture_output=True,
@@ -268,11 +272,11 @@ def test_a_diverging_replica_is_reported_and_its_best_weights_stay() -> None:
         TASK,
         [THREE[0], wild],
         DATA,
-        watch=Watch(stopped=lambda s, step: told.append((s, step))),  # type: ignore[arg-type]
+        callbacks=Callbacks(stopped=lambda s, step: told.append((s, step))),  # type: ignore[arg-type]
     )
     assert [settings.seed for settings, _ in told] == [7]
     assert outcome.stopped_at[0] is None and outcome.stopped_at[1] == told[0][1]
-    assert outcome.curve[-1].metrics["accuracy/argmax"][1] is None
+    assert outcome.curve[-1].metrics[ACCURACY][1] is None
     assert outcome.curve[-1].loss[1] is None
     assert outcome.best_weights.isfinite().all()
     alone = train(TASK, [THREE[0], replace(QUICK, seed=7)], DATA)
@@ -296,7 +300,8 @@ def test_a_single_replica_that_diverges_is_stopped_too() -> None:
 class Negative(Parity):
     """A monitor that is always far below 0."""
 
-    monitor = "score"
+    def execution(self, settings: ParitySettings) -> Execution:
+        return Execution(monitor="score")
 
     def metrics(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         return {"score": -10 - self.loss(model, batch)}
@@ -307,7 +312,8 @@ def test_a_monitor_may_be_negative_and_must_exist() -> None:
     assert all(step > 0 for step in outcome.best_step)
 
     class Lost(Parity):
-        monitor = "score"
+        def execution(self, settings: ParitySettings) -> Execution:
+            return Execution(monitor="score")
 
     with pytest.raises(ValueError, match="the monitor 'score' is not among the metrics"):
         train(Lost(), THREE, DATA)
@@ -327,7 +333,7 @@ def test_the_best_of_a_folder_is_never_one_that_diverged(tmp_path: Path) -> None
 
 def test_data_are_checked_before_training() -> None:
     with pytest.raises(ValueError, match="no split 'test'"):
-        Data({"train": {"x": torch.zeros(3)}}, "")
+        train(TASK, THREE, DATA.only("train", "validation"))
     with pytest.raises(ValueError, match="as many rows"):
         Data(
             {"train": {"x": torch.zeros(3), "y": torch.zeros(2)}, "test": {"x": torch.zeros(1)}}, ""
@@ -343,7 +349,7 @@ def test_in_a_thread_ctrl_c_is_left_to_the_main_thread() -> None:
 
 
 def test_replicas_of_different_structure_are_refused() -> None:
-    with pytest.raises(ValueError, match="share all settings"):
+    with pytest.raises(ValueError, match="differ only in settings per replica"):
         train(TASK, [QUICK, replace(QUICK, width=4)], DATA)
     with pytest.raises(ValueError, match="more than the 64 training examples"):
         train(TASK, [replace(QUICK, batch=65)], DATA)
@@ -355,16 +361,14 @@ def test_records_hold_what_is_needed_to_repeat_and_believe(tmp_path: Path) -> No
     path = tmp_path / "record.json"
     write_record(path, records[1])
     record = read_record(path)
-    assert record["settings"]["lr"] == 1e-2 and record["settings"]["seed"] == 1
-    assert record["population"]["size"] == 3 and record["data"] == "bits"
-    assert record["population"]["name"] == records[0]["population"]["name"]
-    assert len(record["curve"]) == 4 and record["chosen_on"] == "validation"
-    probed = record["curve"][3]["probe"]
-    assert len(probed) == 3 and probed == outcome.curve[3].probes[1]
-    assert record["hardware"] and record["code"] and record["seconds"] > 0
-    path.write_text("{")
-    with pytest.raises(ValueError, match=r"record\.json"):
-        read_record(path)
+    assert record.settings["lr"] == 1e-2 and record.seed == 1
+    assert record.settings.keys() == asdict(QUICK).keys()
+    assert record.population.size == 3 and record.data == "bits"
+    assert record.population == records[0].population
+    assert len(record.curve.step) == 4 and record.selection.metric == ACCURACY
+    assert record.hardware and record.code and record.seconds > 0
+    assert record.score() == outcome.score(1) == record.when_selected(ACCURACY)
+    assert json.loads(path.read_text())["schema"] == 1
 
 
 def jobs_in(folder: Path, replicas: list[ParitySettings]) -> list[Job]:
@@ -410,15 +414,18 @@ def test_a_cut_off_job_keeps_its_populations(tmp_path: Path) -> None:
             signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(Interrupted):
-        list(perform(TASK, jobs, work, at_once=2, watch=lambda _: Watch(progress=interrupt)))
+        list(
+            perform(TASK, jobs, work, at_once=2, callbacks=lambda _: Callbacks(progress=interrupt))
+        )
     assert sorted(path.suffix for path in work.iterdir()) == [".json", ".pt"]
     list(perform(TASK, jobs, work, at_once=3))  # there would be room for all now
     whole = jobs_in(tmp_path / "whole", THREE)
     list(perform(TASK, whole, tmp_path / "whole" / "work", at_once=2))
     for one, two in zip(jobs, whole, strict=True):
         records = [read_record(job.record) for job in (one, two)]
-        assert records[0]["curve"] == records[1]["curve"]
-        assert records[0]["population"] == records[1]["population"]
+        assert records[0].curve == records[1].curve
+        assert records[0].population == records[1].population
+        assert read_probes(one.record) == read_probes(two.record) != {}
 
 
 def test_models_are_files_that_build_themselves(tmp_path: Path) -> None:
@@ -429,16 +436,16 @@ def test_models_are_files_that_build_themselves(tmp_path: Path) -> None:
     loaded, settings = load_model(tmp_path, TASK)  # of a run's folder, the best
     bits = torch.tensor([[0.0, 1.0, 1.0]])
     assert settings == QUICK and torch.equal(loaded(bits), model(bits))
-    assert readout_of(tmp_path) == {"sum": 0.25}
-    assert readout_of(tmp_path / "models" / "b.safetensors") == {}
+    assert calibration_of(tmp_path) == {"sum": 0.25}
+    assert calibration_of(tmp_path / "models" / "b.safetensors") == {}
     save_file({}, tmp_path / "older.safetensors")
-    assert readout_of(tmp_path / "older.safetensors") == {}
-    save_file({}, tmp_path / "partly.safetensors", {"readout": '{"a": 1.0, "b": null}'})
-    assert readout_of(tmp_path / "partly.safetensors") == {"a": 1.0}
+    assert calibration_of(tmp_path / "older.safetensors") == {}
+    save_file({}, tmp_path / "partly.safetensors", {"calibration": '{"a": 1.0, "b": null}'})
+    assert calibration_of(tmp_path / "partly.safetensors") == {"a": 1.0}
     for odd in ("[1]", "{"):
-        save_file({}, tmp_path / "odd.safetensors", {"readout": odd})
-        with pytest.raises(ModelError, match="readout this dcgraph cannot read; train it again"):
-            readout_of(tmp_path / "odd.safetensors")
+        save_file({}, tmp_path / "odd.safetensors", {"calibration": odd})
+        with pytest.raises(ModelError, match="calibration this dcgraph cannot read; train again"):
+            calibration_of(tmp_path / "odd.safetensors")
     with pytest.raises(ModelError, match="no model"):
         load_model(tmp_path / "c.safetensors", TASK)
     empty = tmp_path / "empty"
@@ -460,14 +467,8 @@ def test_precision_monitor_and_size_of_evaluations_are_the_tasks() -> None:
     precisions, sizes = set(), set()
 
     class Asked(Parity):
-        def monitored(self, settings: Settings) -> str:
-            return "error"
-
-        def precision(self, settings: Settings) -> Precision:
-            return "high"
-
-        def evaluated_at_once(self, settings: Settings) -> int:
-            return 14
+        def execution(self, settings: ParitySettings) -> Execution:
+            return Execution(monitor="error", precision="high", evaluated_at_once=14)
 
         def loss(self, model: nn.Module, batch: Batch) -> Tensor:
             precisions.add(torch.get_float32_matmul_precision())
@@ -479,5 +480,54 @@ def test_precision_monitor_and_size_of_evaluations_are_the_tasks() -> None:
             return {"error": 1 - super().metrics(model, batch)["accuracy"]}
 
     outcome = train(Asked(), [QUICK, replace(QUICK, seed=1)], DATA)
-    assert outcome.chosen_by == "error/argmax"
+    assert outcome.selected_by == Metric("error", "validation")
     assert "high" in precisions and sizes == {7, 2}
+
+
+def test_calibration_comes_before_the_test_and_sees_only_the_validation_split() -> None:
+    events: list[str] = []
+    tested = torch.equal
+
+    class Calibrated(Parity):
+        def calibrate(
+            self, model: nn.Module, settings: ParitySettings, data: Data
+        ) -> dict[str, float]:
+            events.append("calibrated")
+            assert set(data.splits) == {"validation"}
+            return {"offset": float(settings.seed)}
+
+        def metrics(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+            if tested(batch["bits"], DATA.table("test")["bits"]):
+                events.append("tested")
+            return super().metrics(model, batch)
+
+        def final_metrics(
+            self,
+            model: nn.Module,
+            settings: ParitySettings,
+            data: Data,
+            calibration: dict[str, float],
+        ) -> Metrics:
+            events.append("measured")
+            assert not model.training and "test" in data.splits
+            return {Metric("offset", decoder=None): calibration["offset"]}
+
+    outcome = train(Calibrated(), THREE, DATA)
+    assert events == [*["calibrated"] * 3, *["tested"] * 2, *["measured"] * 3]
+    assert outcome.calibration == [{"offset": 0.0}, {"offset": 1.0}, {"offset": 2.0}]
+    for record, seed in zip(make_records(TASK, outcome, DATA), range(3), strict=True):
+        assert record.value(Metric("offset", decoder=None)) == record.calibration["offset"] == seed
+    events.clear()
+    without = DATA.only("train", "test")
+    assert train(Parity(), THREE, without).calibration == [{}, {}, {}]
+
+
+def test_a_record_of_other_settings_is_kept_and_named(tmp_path: Path) -> None:
+    (job,) = jobs = jobs_in(tmp_path, [QUICK])
+    list(perform(TASK, jobs, tmp_path / "work"))
+    other = replace(job, settings=replace(QUICK, lr=0.5))
+    record = finished_record(other)
+    assert record is not None and differences(record, other.settings) == {"lr": (QUICK.lr, 0.5)}
+    before = job.record.read_bytes()
+    assert not list(perform(TASK, [other], tmp_path / "work"))
+    assert job.record.read_bytes() == before

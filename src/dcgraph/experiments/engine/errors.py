@@ -1,0 +1,23 @@
+"""Errors that the command line turns into one line; each names the remedy."""
+
+from __future__ import annotations
+
+
+class CheckpointError(Exception):
+    """Why a checkpoint cannot be used."""
+
+
+class DataError(Exception):
+    """Why data cannot be had or read."""
+
+
+class ModelError(Exception):
+    """Why a model file cannot be used."""
+
+
+class RecordError(ValueError):
+    """Why a record cannot be used."""
+
+
+class Interrupted(Exception):  # noqa: N818 (not an error: somebody asked for it)
+    """Ctrl-C came; the work so far is in the checkpoint."""

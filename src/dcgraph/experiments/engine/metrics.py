@@ -1,0 +1,111 @@
+"""Metrics are data: a number has a name, an evaluation set, a decoder and so on, as fields."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+Decoder = Literal["argmax", "sample", "beam"]
+"""How the choices of a model become an answer."""
+
+Ties = Literal["realistic", "optimistic"]
+"""The rank of an answer among equal scores: the mean of those possible, or the best."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """What was measured, and how.
+
+    >>> Metric("H@10", decoder="beam", length=3)
+    Metric(name='H@10', set='test', decoder='beam', bidirectional=False, length=3, ties='realistic')
+    """
+
+    name: str
+    set: str = "test"  # a split, or another evaluation set of the task
+    decoder: Decoder | None = "argmax"  # None where nothing is decoded
+    bidirectional: bool = False  # whether triples were scored in both directions
+    length: int | None = None  # of the paths; None for all of them together
+    ties: Ties = "realistic"
+
+
+Metrics = dict[Metric, float | None]
+"""None where a number could not be measured."""
+
+_DEFAULTS = {field.name: field.default for field in fields(Metric)}
+
+
+def to_fields(metric: Metric) -> dict[str, Any]:
+    """A metric for JSON: the name, and the fields that are not at their defaults."""
+    return {
+        name: value
+        for name, default in _DEFAULTS.items()
+        if (value := getattr(metric, name)) != default
+    }
+
+
+def from_fields(stored: Mapping[str, Any]) -> Metric:
+    """A metric as :func:`to_fields` wrote it."""
+    unknown = sorted(set(stored) - set(_DEFAULTS))
+    if unknown or "name" not in stored:
+        raise ValueError(f"{dict(stored)} is not a metric.")
+    return Metric(**stored)
+
+
+def measured_as(metric: Metric) -> str:
+    """The decoder in words, with what changes it: the column of a metric on a screen.
+
+    >>> measured_as(Metric("MQ", decoder="beam", bidirectional=True))
+    'beam search, bidirectional'
+    """
+    decoder = {"beam": "beam search", None: ""}.get(metric.decoder, metric.decoder or "")
+    parts = (
+        decoder,
+        "bidirectional" if metric.bidirectional else "",
+        "optimistic ties" if metric.ties == "optimistic" else "",
+    )
+    return ", ".join(part for part in parts if part)
+
+
+def measured_on(metric: Metric) -> str:
+    """The name with set and length: the row of a metric on a screen.
+
+    The test set goes without saying.
+
+    >>> measured_on(Metric("MQ", length=2)), measured_on(Metric("accuracy", "d8"))
+    ('MQ, length 2', 'd8: accuracy')
+    """
+    length = "" if metric.length is None else f", length {metric.length}"
+    return ("" if metric.set == "test" else f"{metric.set}: ") + metric.name + length
+
+
+def in_words(metric: Metric) -> str:
+    """The whole metric for people.
+
+    >>> in_words(Metric("accuracy", "validation", "sample"))
+    'validation: accuracy, sample'
+    """
+    return ", ".join(part for part in (measured_on(metric), measured_as(metric)) if part)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Metrics as a grid: a row for what was measured, a column for how it was decoded."""
+
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    cells: Mapping[tuple[str, str], Metric]
+
+
+def arrange(metrics: Iterable[Metric]) -> Layout:
+    """The metrics of a record as a grid. Averages stand before single lengths.
+
+    >>> grid = arrange([Metric("MQ", length=1), Metric("MQ"), Metric("MQ", decoder="beam")])
+    >>> grid.rows, grid.columns
+    (('MQ', 'MQ, length 1'), ('argmax', 'beam search'))
+    """
+    ordered = sorted(metrics, key=lambda metric: metric.length or 0)
+    cells = {(measured_on(metric), measured_as(metric)): metric for metric in ordered}
+    rows = tuple(dict.fromkeys(row for row, _ in cells))
+    columns = tuple(dict.fromkeys(column for _, column in cells))
+    return Layout(rows, columns, cells)
