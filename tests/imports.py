@@ -68,16 +68,14 @@ def _statements(name: str, path: Path) -> Iterator[tuple[str, Where, int]]:
             for alias in node.names:
                 yield alias.name, where, node.lineno
         if isinstance(node, ast.ImportFrom):
-            above = package.split(".")[: len(package.split(".")) - node.level + 1]
-            base = ".".join([*(above if node.level else []), *filter(None, [node.module])])
+            parts = package.split(".")
+            above = parts[: len(parts) - node.level + 1] if node.level else []
+            base = ".".join([*above, *filter(None, [node.module])])
             for alias in node.names:
-                yield (
-                    f"{base}.{alias.name}" if node.level else _absolute(base, alias),
-                    where,
-                    node.lineno,
-                )
-        for child in ast.iter_child_nodes(node):
-            yield from visit(child, where)
+                ours = inside(base, parts[0])
+                yield f"{base}.{alias.name}" if ours else base, where, node.lineno
+        for inner in ast.iter_child_nodes(node):
+            yield from visit(inner, where)
 
     return visit(ast.parse(path.read_text()), "module")
 
