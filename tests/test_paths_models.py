@@ -26,7 +26,7 @@ from dcgraph.experiments.tasks.paths.hopping import DiscreteComplEx
 from dcgraph.experiments.tasks.paths.recurrent import ROP, PathRNN
 from dcgraph.experiments.tasks.paths.sharing import shared
 from dcgraph.experiments.tasks.paths.transformer import LONGEST, CoKE, Layer
-from dcgraph.population._population import Population
+from dcgraph.population import Population
 from path_models import MODELS
 
 SHAPE = Shape(entities=7, relations=6, width=8)

@@ -17,7 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 from torch import Tensor
 
-from ...inspect._trace import trace
+from ...inspect import trace
 from ..engine.task import Data
 from ..tasks.addition.commands import load
 from ..tasks.addition.model import Adder

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from ...functional import sample
-from ...noise import Law
+from ...noise import Distribution
 from .style import page, shades
 
 BETA = 4.0
@@ -39,7 +39,7 @@ class Way:
 
     name: str
     beta: float
-    law: Law = "gumbel"
+    law: Distribution = "gumbel"
     rivals: int = WN11 - 1
 
 

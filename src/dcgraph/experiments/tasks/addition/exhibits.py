@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from ....inspect._trace import trace
+from ....inspect import trace
 from ...engine.panels import Examples, Exhibit, Grid, Shown
 from ...engine.task import Data
 from .baselines import Marginalised

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from ....nodes import Discrete
-from ....noise import Law
+from ....noise import Distribution
 from ....residual import Gate
 from .composing import ComplEx, Shape, complex_product
 
@@ -34,7 +34,7 @@ class DiscreteComplEx(ComplEx):
         shape: Shape,
         *,
         estimator: str = "gumbel_softmax",
-        noise: Law = "gumbel",
+        noise: Distribution = "gumbel",
         gate: Gate = "call",
         nearest: int = 0,
     ) -> None:

@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from ....codebook import log_sum_exp
+from ....codebook import logsumexp
 from .beams import shares
 from .composing import Reversible
 from .evaluation import Score
@@ -61,7 +61,7 @@ def looking_back(model: nn.Module, sharpness: float = 1.0) -> Callable[[float], 
         for relation in set(back.unique().tolist()) - known:
             along = torch.full_like(everyone, relation).unsqueeze(1)
             query = sharpness * model.query(everyone, along)
-            partitions[relation] = log_sum_exp(query, candidates)
+            partitions[relation] = logsumexp(query, candidates)
             known.add(relation)
         return partitions[back]
 

@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Bool, Float64
 from torch import Tensor
 
-from ...._checks import check_choice
+from ...._arguments import check_choice
 from ...engine.task import Batch
 from .adjacency import Adjacency
 from .queries import Queries, turned

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Bool, Float, Float64, Int, Int32
 from torch import Tensor
 
-from ...._checks import check_choice
+from ...._arguments import check_choice
 
 Ties = Literal["realistic", "optimistic", "pessimistic", "paper"]
 

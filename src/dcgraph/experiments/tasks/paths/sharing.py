@@ -13,10 +13,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from .... import kernels
-from ....codebook import _steps_by_torch as steps_by_torch
-from ....codebook._dropping import drop
-from ....kernels.operators import in_front
+from ....kernels._operators import in_front
 from ....noise import random_keys
+from .dropout import drop, drop_by_torch
 
 
 def shared(
@@ -94,7 +93,7 @@ def _sum_by_torch(terms: list[Tensor], keys: Tensor, share: float) -> Tensor:
     total = last.to(torch.float32, copy=True)
     if share:
         matrices = total.view(keys.numel(), *total.shape[-2:])
-        steps_by_torch.drop(keys.flatten(), share, matrices, 0, matrices)
+        drop_by_torch(keys.flatten(), share, matrices, matrices)
     for term in others:
         total += term
     return total

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ...._arguments import closest
-from ....inspect._trace import trace
+from ....inspect import trace
 from ...engine.datasets import DataError
 from .beams import follow
 from .graph import INVERSE, KnowledgeGraph

@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .....kernels.operators import in_front
+from .....kernels._operators import in_front
 
 DTYPES = torch.float32, torch.bfloat16
 

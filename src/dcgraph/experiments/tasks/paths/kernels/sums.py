@@ -1,6 +1,6 @@
 """The sum of several tensors in one pass over memory, also where the last is a gradient of dropout.
 
-The twin of the kernels is ``tasks.paths.sharing._sum_by_torch``.
+The reference implementation is ``tasks.paths.sharing._sum_by_torch``.
 """
 
 import torch
@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .....kernels.dropout import draw, factor_of, kept
+from .dropout import draw, factor_of, kept
 
 _TILE = 2048
 _ROWS = 16
