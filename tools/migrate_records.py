@@ -27,6 +27,7 @@ from dcgraph.experiments.engine.records import (
     write_probes,
     write_record,
 )
+from dcgraph.experiments.engine.runs import without_categories
 from dcgraph.experiments.engine.tables import Run
 from dcgraph.experiments.tasks import TABLES, get_table
 
@@ -156,7 +157,7 @@ def migrate(old_results: Path, results: Path) -> None:
         assert not place.exists(), place
         write_record(place, record)
         if run.probes:
-            write_probes(place, probes)
+            write_probes(place, probes if run.categories else without_categories(probes))
 
 
 def migrate_model(path: Path) -> None:
