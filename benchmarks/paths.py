@@ -31,8 +31,8 @@ from dcgraph.experiments.engine import Data, Population, Settings
 from dcgraph.experiments.engine.memory import keep_freed_memory
 from dcgraph.experiments.engine.step import Stepper, matmul_precision
 from dcgraph.experiments.tasks.paths.composing import complex_product
-from dcgraph.experiments.tasks.paths.graph import KnowledgeGraph
-from dcgraph.experiments.tasks.paths.queries import Queries
+from dcgraph.experiments.tasks.paths.data.graph import KnowledgeGraph
+from dcgraph.experiments.tasks.paths.data.graph import Queries
 from dcgraph.experiments.tasks.paths.settings import PAPER, PathSettings
 from dcgraph.experiments.tasks.paths.task import Paths
 
