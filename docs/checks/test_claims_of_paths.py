@@ -7,6 +7,7 @@ import statistics
 from pathlib import Path
 
 import pytest
+from dcgraph.experiments.tasks.paths.trials import NOISE, SHORT
 
 from dcgraph.experiments.engine.tables import Table, as_json, jobs
 from dcgraph.experiments.tasks import TABLES, get_table
@@ -20,7 +21,6 @@ from dcgraph.experiments.tasks.paths.tables import (
     SMALL_LOOKING_BACK,
 )
 from dcgraph.experiments.tasks.paths.task import SHARPNESS, WAY_BACK
-from dcgraph.experiments.tasks.paths.trials import NOISE, SHORT
 
 RESULTS = Path(__file__).parents[1] / "results"
 
