@@ -19,9 +19,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .....kernels.gumbel import gumbel_of_bits
-from .....kernels.operators import apart, by_model, differentiable, models_in_front
-from .....kernels.tiles import load, load_turned
+from .....kernels._noise import gumbel_of_bits
+from .....kernels._operators import apart, by_model, differentiable, models_in_front
+from .tiles import load, load_turned
 
 PRECISION = "tf32"
 """Of the products on the GPU; "ieee" is as exact as torch by default, and slower."""

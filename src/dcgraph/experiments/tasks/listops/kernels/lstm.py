@@ -22,7 +22,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .....kernels.operators import differentiable
+from .....kernels._operators import differentiable
 
 PRECISION = "tf32x3"
 """Of the products: "tf32x3" is three products on tensor cores, and as good as float32; "tf32" is

@@ -22,8 +22,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .....kernels.operators import apart, by_model, differentiable, models_in_front
-from .....kernels.tiles import load, load_turned
+from .....kernels._operators import apart, by_model, differentiable, models_in_front
+from .tiles import load, load_turned
 
 PRECISION = "bf16"
 """Of what goes into the products, whose sums are float32: "bf16", "tf32", or "ieee", which is as

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from ....._checks import check_choice
+from ....._arguments import check_choice
 from .....functional import one_hot
 from .....nodes import Categorical
 from .....structures import TreeEdges

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from dcgraph.experiments.tasks.listops.model.lstm import TokenLSTM, lstm, lstm_by_steps
-from dcgraph.population._population import Population
+from dcgraph.population import Population
 
 kernel = pytest.importorskip(
     "dcgraph.experiments.tasks.listops.kernels.lstm", reason="the kernels need Triton"
