@@ -6,11 +6,11 @@ BIN := .venv/bin
 # Most tests are too small for several threads, so that processes side by side are faster.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist worksteal
 
-.PHONY: help demo test format tables bench clean
+.PHONY: help demo quick test docs-check format tables bench clean
 .DEFAULT_GOAL := help
 
 help:  ## show this list
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 10
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 12
 
 .venv/ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -25,12 +25,19 @@ demo: .venv/ready  ## train a chain with and without the method, about two minut
 
 # tests/plain runs in a session of its own: torch.compile and Triton cannot trace through the run-time
 # shape checks that the other tests switch on.
+quick: .venv/ready  ## tests and doctests of the library, for daily work
+	$(PYTEST) tests --ignore tests/experiments --ignore tests/plain --jaxtyping-packages dcgraph,beartype.beartype
+	$(PYTEST) tests/plain src --ignore tests/plain/experiments --ignore src/dcgraph/experiments --doctest-modules
+
 test: .venv/ready  ## format, lint, types, tests, doctests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(PYTEST) tests --ignore tests/plain --jaxtyping-packages dcgraph,beartype.beartype
 	$(PYTEST) tests/plain src --doctest-modules
+
+docs-check: .venv/ready  ## code, links, words and tables of the docs, against the code and the records
+	$(PYTEST) docs/checks
 
 format: .venv/ready  ## format the code and mend what the linter can
 	$(BIN)/ruff format .

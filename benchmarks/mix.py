@@ -25,9 +25,8 @@ from common import Record, main, markdown, records
 from torch import Tensor
 
 import dcgraph as dc
-from dcgraph.codebook import Way
-from dcgraph.codebook._functions import make_problem
-from dcgraph.codebook._ways import best_way
+from dcgraph.codebook._functions import make_problem, using
+from dcgraph.codebook._problem import Implementation, fastest
 
 TAU, BETA = 4.0, 2.0
 SECONDS = 0.4  # of measuring one thing, about; on a GPU less will do
@@ -79,14 +78,19 @@ PLAIN = {
 }
 
 
-def ours(task: str, way: Way | None) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+def ours(task: str, way: Implementation | None) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
     calls: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
-        "mix": lambda q, c, _: dc.mix(q, c, TAU, beta=BETA, way=way),
-        "mix, hard": lambda q, c, _: dc.mix(q, c, TAU, beta=BETA, hard=True, way=way),
-        "choose": lambda q, c, _: dc.choose(q, c, beta=BETA, way=way)[1],
-        "cross_entropy": lambda q, c, target: dc.cross_entropy(q, c, target, way=way),
+        "mix": lambda q, c, _: dc.mix(q, c, TAU, beta=BETA),
+        "mix, hard": lambda q, c, _: dc.mix(q, c, TAU, beta=BETA, hard=True),
+        "choose": lambda q, c, _: dc.codebook.choose(q, c, beta=BETA)[1],
+        "cross_entropy": lambda q, c, target: dc.codebook.cross_entropy(q, c, target),
     }
-    return calls[task]
+
+    def call(query: Tensor, codebook: Tensor, target: Tensor) -> Tensor:
+        with using(way):
+            return calls[task](query, codebook, target)
+
+    return call
 
 
 def seconds(runs: list[Run], device: str) -> list[list[float]]:
@@ -256,9 +260,9 @@ def floor(task: str, size: Size, name: str, speed: dict[str, float]) -> float:
     return max(operations / rate, passes * codebook / speed["copy"])
 
 
-def plans(device: str) -> Iterator[tuple[str, Size, list[tuple[str, Way | None]]]]:
+def plans(device: str) -> Iterator[tuple[str, Size, list[tuple[str, Implementation | None]]]]:
     """Task, size, and our contenders: precision and way, where None is the one that is taken."""
-    every: list[tuple[str, Way | None]] = [(name, None) for name in PRECISIONS]
+    every: list[tuple[str, Implementation | None]] = [(name, None) for name in PRECISIONS]
     if device == "cpu":
         for n in (1_000, 10_000, 100_000, 1_000_000):
             for task in UNITS:
@@ -270,19 +274,21 @@ def plans(device: str) -> Iterator[tuple[str, Size, list[tuple[str, Way | None]]
         yield "choose", Size(512, 512, n), every[2:]
         yield "cross_entropy", Size(512, 512, n), every[2:]
     for n in (1_000, 10_000, 100_000, 1_000_000, 10_000_000):
-        other: list[tuple[str, Way | None]] = [(name, "blockwise") for name in PRECISIONS]
+        other: list[tuple[str, Implementation | None]] = [
+            (name, "blockwise") for name in PRECISIONS
+        ]
         yield "mix", Size(512, 64, n), every + (other if n == 10**6 else [])
         yield "choose", Size(512, 64, n), every[2:]
         yield "cross_entropy", Size(512, 64, n), every[2:]
     yield "mix", Size(2048, 64, 10_000_000), every[2:]  # whole matrices are too large for a GPU
 
 
-def way_taken(size: Size, device: str, name: str) -> Way:
+def way_taken(size: Size, device: str, name: str) -> Implementation:
     """The way that is taken by itself."""
     like = torch.empty((), device=device, dtype=PRECISIONS[name])
     query, codebook = like.expand(size.rows, size.dim), like.expand(size.n, size.dim)
-    p, _ = make_problem(query, codebook, TAU, 0.0, None, 0.0, None, None)
-    return best_way(p)
+    p, _ = make_problem(query, codebook, TAU, 0.0, None, None, None)
+    return fastest(p)
 
 
 def measure(device: str) -> Record:

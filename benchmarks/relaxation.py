@@ -155,7 +155,7 @@ def tails(device: str, repeats: int, categories: int = 10_000_000) -> dict[str, 
 
 
 def kernel_noise(categories: int) -> Callable[[], Tensor]:
-    from dcgraph.kernels.relaxation import drawn_noise
+    from dcgraph.kernels._relaxation import drawn_noise
 
     def draw() -> Tensor:
         return drawn_noise(torch.randint(1 << 62, (1,), device="cuda"), 1, categories)[0]

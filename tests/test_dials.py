@@ -1,4 +1,4 @@
-"""Schedules, dials, and that a run can be cut and resumed."""
+"""Dials, and that a run can be cut and resumed."""
 
 from __future__ import annotations
 
@@ -16,42 +16,38 @@ import dcgraph as dc
 from models import Adder
 
 
-def test_schedules_are_the_papers() -> None:
-    for t in (0, 1, 7, 240, 5000):
-        assert dc.temp_match(8.0, 0.008)(t) == pytest.approx(8.0 * (1 - math.exp(-0.008 * t)))
-        assert dc.linear(0.002)(t) == min(1.0, 0.002 * t)
-        assert dc.exponential(8.0, 0.008, 1.0)(t) == max(1.0, 8.0 * math.exp(-0.008 * t))
-        assert dc.constant(3.0)(t) == 3.0
-    assert dc.temp_match(8.0, 0.008)(0) == 0.0
-
-
-def test_piecewise() -> None:
-    value = dc.piecewise([(2, 1.0), (4, 3.0), (4, 10.0), (6, 10.0)])
-    assert [value(t) for t in range(8)] == [1.0, 1.0, 1.0, 2.0, 10.0, 10.0, 10.0, 10.0]
-
-
 def dial_values(model: nn.Module) -> list[tuple[float, float, float]]:
     return [
         (node.tau.item(), node.beta.item(), node.alpha.item())
-        for _, node in dc.nodes(model)
+        for _, node in dc.named_nodes(model)
         if isinstance(node, dc.Discrete) and node.alpha is not None
     ]
 
 
 def make_dials(every: int = 3) -> dc.Dials:
-    return dc.Dials(tau=8.0, beta=dc.temp_match(8.0, 0.5), alpha=dc.linear(0.25), every=every)
+    return dc.Dials(tau=8.0, beta=dc.temp_match(8.0, 0.5), alpha=dc.linear(0, 1, 4), every=every)
 
 
-def test_dials_move_once_in_every_calls() -> None:
+def test_a_schedule_step_is_so_many_training_steps() -> None:
     model, dials = Adder(), make_dials(every=3)
     dials.attach(model)
     for call in range(1, 20):
         dials.step()
         t = call // 3
-        assert dials.moves == t
+        assert dials.schedule_steps == t
         ((tau, beta, alpha),) = dial_values(model)
         assert (tau, alpha) == (8.0, min(1.0, 0.25 * t))
         assert beta == pytest.approx(8 * (1 - math.exp(-0.5 * t)))
+
+
+def test_values_at_a_step_are_those_found_there() -> None:
+    dials, ahead = make_dials(every=3).attach(Adder()), make_dials(every=3)
+    for step in range(20):
+        assert ahead.at(step) == dials.values()
+        dials.step()
+    assert ahead.schedule_steps == 0 and ahead.values() == ahead.at(0), "asking changes nothing"
+    with pytest.raises(ValueError, match="step=-1"):
+        dials.at(-1)
 
 
 def test_nodes_see_the_current_dials_however_they_are_moved() -> None:
@@ -76,7 +72,7 @@ def test_nodes_see_the_current_dials_however_they_are_moved() -> None:
     assert dial_values(attached_then_moved)[0][2] == 0.5, "and leave the originals alone"
 
 
-def test_nodes_added_after_attaching_are_seen_at_the_next_move() -> None:
+def test_nodes_added_after_attaching_are_seen_at_the_next_schedule_step() -> None:
     model = nn.Sequential(dc.Discrete(4, 3))
     dials = make_dials(every=1).attach(model)
     model.append(dc.Discrete(4, 3))

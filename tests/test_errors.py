@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import jaxtyping
@@ -75,10 +76,11 @@ EMPTY_ROW = LOGITS.masked_fill(torch.tensor([[False], [True], [False]]), -torch.
         (lambda: dc.Dials().attach(nn.Linear(2, 2)), ["Linear", "no discrete nodes"]),
         (lambda: dc.temp_match(0.0, 0.1), ["tau=0", "> 0"]),
         (lambda: dc.temp_match(1.0, 0.0), ["gamma=0", "> 0"]),
-        (lambda: dc.linear(0.0), ["step=0", "> 0"]),
-        (lambda: dc.exponential(8.0, -1.0, 1.0), ["gamma=-1"]),
-        (lambda: dc.exponential(8.0, 0.1, 0.0), ["floor=0", "> 0"]),
-        (lambda: dc.exponential(1.0, 0.1, 2.0), ["start=1", "floor 2"]),
+        (lambda: dc.linear(0, 1, 0), ["steps=0", "constant()"]),
+        (lambda: dc.linear(0, 1, math.inf), ["steps=inf", "constant()"]),
+        (lambda: dc.exponential(8.0, 1.0, -1), ["steps=-1"]),
+        (lambda: dc.exponential(8.0, 0.0, 10), ["end=0", "linear()"]),
+        (lambda: dc.exponential(0.0, 2.0, 10), ["start=0", "linear()"]),
         (lambda: dc.piecewise([]), ["at least one"]),
         (lambda: dc.piecewise([(5, 1.0), (2, 0.0)]), ["must not decrease"]),
     ],

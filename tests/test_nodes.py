@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
-from collections.abc import Callable
 
 import pytest
 import torch
@@ -13,7 +11,6 @@ from torch.nn.utils import parametrizations, parametrize, prune
 
 import dcgraph as dc
 from dcgraph.nodes import Decode, Residual
-from dcgraph.residual import Gate
 from statistics_of_fit import chi_square_p
 
 
@@ -189,79 +186,10 @@ def test_mask_reaches_the_choice() -> None:
     assert torch.equal(node(torch.randn(9, 6), mask=mask), node.codebook[2].expand(9, -1))
 
 
-@pytest.mark.parametrize(
-    ("gate", "drawn"),
-    [("call", (1, 1, 1)), ("example", (50, 1, 1)), ("vector", (50, 4, 1)), ("element", (50, 4, 3))],
-)
-def test_gate_is_shared_as_said(gate: Gate, drawn: tuple[int, ...]) -> None:
-    torch.manual_seed(0)
-    value, residual = torch.randn(50, 4, 3), torch.ones(50, 4, 3)
-    alpha = 0.3
-    seen = torch.stack(
-        [dc.drop_residual(value, residual, alpha, gate=gate) - value for _ in range(400)]
-    ).round()
-    assert ((seen == 0) | (seen == 1)).all()
-    for dim, size in enumerate(drawn, start=1):
-        if size == 1:
-            assert (seen == seen.narrow(dim, 0, 1)).all(), "one draw is shared along this dimension"
-        else:
-            assert (seen != seen.narrow(dim, 0, 1)).any(), "each has a draw of its own"
-    draws = 400 * math.prod(drawn)
-    own = seen[tuple(slice(None) if size > 1 else 0 for size in (400, *drawn))]
-    assert abs(own.mean() - (1 - alpha)) < 5 * math.sqrt(alpha * (1 - alpha) / draws)
-
-
-def test_alpha_zero_keeps_and_one_drops_the_residual() -> None:
-    value, residual = torch.zeros(1000, 2), torch.ones(1000, 2)
-    for alpha, expected in ((0.0, residual), (1.0, value)):
-        for dial in (alpha, torch.tensor(alpha)):
-            got = dc.drop_residual(value, residual, dial, gate="element")
-            assert torch.equal(got, expected)
-
-
-def test_a_dropped_residual_cannot_spoil_the_value() -> None:
-    bad = torch.full((3, 2), torch.inf)
-    assert dc.drop_residual(torch.zeros(3, 2), bad, torch.tensor(1.0)).eq(0).all()
-
-
-def test_residual_modes() -> None:
-    u, noise = torch.randn(7, 6), dc.gumbel([7, 4])
-    modes: dict[Residual, Callable[[Tensor], Tensor]] = {
-        "always": lambda h: h + u,
-        "weighted": lambda h: 0.75 * u + 0.25 * h,
-        "none": lambda h: h,
-    }
-    for mode, combine in modes.items():
-        node = dc.Discrete(6, 4, residual=mode)
-        dc.Dials(alpha=0.25).attach(node)
-        h = node.categorical(node.logits(u), noise=noise) @ node.codebook
-        torch.testing.assert_close(node(u, noise=noise), combine(h))
-
-
-def test_expected_jacobian_of_dropres() -> None:
-    """E[dv/du] = (1 - alpha) I + dv/dz dz/dtheta dtheta/du, by simulation of the gate."""
-    torch.manual_seed(0)
-    alpha, tau, draws = 0.3, 2.0, 20_000
-    node = dc.Discrete(3, 4, gate="example").double()
-    dc.Dials(tau=tau, beta=0.0, alpha=alpha).attach(node)
-    u = torch.randn(3, dtype=torch.float64)
-    batch = u.repeat(draws, 1).requires_grad_()
-    v = node(batch)
-    simulated = torch.stack(
-        [torch.autograd.grad(v[:, i].sum(), batch, retain_graph=True)[0].mean(0) for i in range(3)]
-    )
-    codebook = node.codebook.detach()
-    z = (codebook @ u / tau).softmax(-1)
-    dz_dtheta = (torch.diag(z) - torch.outer(z, z)) / tau
-    expected = (1 - alpha) * torch.eye(3) + codebook.T @ dz_dtheta @ codebook
-    tolerance = 5 * math.sqrt(alpha * (1 - alpha) / draws)
-    torch.testing.assert_close(simulated, expected, atol=tolerance, rtol=0)
-
-
 def test_nodes_lists_each_node_once() -> None:
     shared = dc.Discrete(4, 3)
     model = nn.ModuleDict({"a": shared, "b": shared, "edges": dc.Categorical()})
-    assert [name for name, _ in dc.nodes(model)] == ["a", "edges"]
+    assert [name for name, _ in dc.named_nodes(model)] == ["a", "edges"]
 
 
 def test_dials_are_not_in_the_state_dict() -> None:

@@ -1,20 +1,72 @@
-"""The package: what it needs, and that everything public explains itself."""
+"""The package: its public names, what they need, and that everything public explains itself."""
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
 
 import dcgraph as dc
 
 
-def test_import_needs_torch_and_jaxtyping_alone() -> None:
+def run(program: str) -> None:
+    """In a fresh process, which has imported nothing yet."""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_import_needs_torch_and_jaxtyping_only() -> None:
     extras = ["beartype", "hypothesis", "matplotlib", "pytest", "tqdm", "triton", "tyro"]
-    program = f"import sys; sys.modules.update(dict.fromkeys({extras})); import dcgraph"
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr
+    run(f"import sys; sys.modules.update(dict.fromkeys({extras})); from dcgraph import *")
 
 
-def test_everything_public_has_a_docstring() -> None:
+def test_importing_the_package_or_a_schedule_imports_no_torch() -> None:
+    run(
+        "import sys, dcgraph as dc\n"
+        "dials = dc.Dials(tau=8.0, beta=dc.temp_match(8.0, 0.1), alpha=dc.linear(0, 1, 5))\n"
+        "assert dials.at(5)['alpha'] == 1.0\n"
+        "assert 'torch' not in sys.modules"
+    )
+
+
+def test_no_public_name_imports_the_compiler_or_triton() -> None:
+    """They take as long as torch itself."""
+    run(
+        "import sys\n"
+        "from dcgraph import *\n"
+        "assert 'torch' in sys.modules\n"
+        "assert not {'torch._dynamo', 'torch._inductor', 'triton'} & set(sys.modules)"
+    )
+
+
+def test_public_names_resolve_and_have_docstrings() -> None:
     for name in dc.__all__:
         assert (getattr(dc, name).__doc__ or "").strip(), name
+        assert name in dir(dc)
+
+
+def test_type_checkers_see_the_public_names() -> None:
+    """What they read under TYPE_CHECKING is what is imported when it is asked for."""
+    tree = ast.parse(Path(dc.__file__).read_text())
+    block = next(node for node in tree.body if isinstance(node, ast.If))
+    found = {
+        alias.name: node.module
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert sorted(found) == dc.__all__
+    for name, module in found.items():
+        if module is not None:
+            assert getattr(dc, name) is getattr(getattr(dc, module), name)
+
+
+def test_modules_are_reached_without_an_import_statement() -> None:
+    assert dc.nodes.__name__ == "dcgraph.nodes"
+    run("import dcgraph as dc; assert dc.nodes.Discrete is dc.Discrete")
+    run("import dcgraph as dc; assert dc.codebook.mix is dc.mix")
+    with pytest.raises(AttributeError, match="'dcgraph' has no attribute 'log_sum_exp'"):
+        dc.log_sum_exp  # type: ignore[attr-defined]  # noqa: B018

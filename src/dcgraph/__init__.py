@@ -1,18 +1,23 @@
-"""dcgraph: networks with discrete steps in a row, made to train."""
+"""dcgraph: networks with discrete steps in a row, made to train.
 
-from . import codebook as mixing
-from . import estimators, structures
-from ._checks import debug
-from ._observe import watch
-from .codebook import choose, cross_entropy, log_sum_exp, mix
-from .dials import Dials
-from .functional import argmax, entropy, gumbel_softmax, one_hot, sample, straight_through
-from .inspect._probe import probe
-from .inspect._trace import trace
-from .nodes import Categorical, Discrete, named_nodes
-from .noise import gumbel
-from .residual import DropRes, drop_residual
-from .schedules import constant, exponential, linear, piecewise, temp_match
+Names are imported when they are first used: ``import dcgraph`` by itself does not import torch.
+"""
+
+from typing import TYPE_CHECKING
+
+from ._lazy import lazy
+
+if TYPE_CHECKING:
+    from . import codebook, estimators, inspect, population, structures
+    from .codebook import mix
+    from .dials import Dials
+    from .functional import argmax, entropy, gumbel_softmax, one_hot, sample, straight_through
+    from .inspect import debug, probe, trace, watch
+    from .nodes import Categorical, Discrete, named_nodes
+    from .noise import gumbel
+    from .population import Population
+    from .residual import DropRes, drop_residual
+    from .schedules import constant, exponential, linear, piecewise, temp_match
 
 __version__ = "0.1.0"
 
@@ -21,10 +26,10 @@ __all__ = [
     "Dials",
     "Discrete",
     "DropRes",
+    "Population",
     "argmax",
-    "choose",
+    "codebook",
     "constant",
-    "cross_entropy",
     "debug",
     "drop_residual",
     "entropy",
@@ -32,13 +37,13 @@ __all__ = [
     "exponential",
     "gumbel",
     "gumbel_softmax",
+    "inspect",
     "linear",
-    "log_sum_exp",
     "mix",
-    "mixing",
     "named_nodes",
     "one_hot",
     "piecewise",
+    "population",
     "probe",
     "sample",
     "straight_through",
@@ -47,3 +52,25 @@ __all__ = [
     "trace",
     "watch",
 ]
+
+if not TYPE_CHECKING:  # or a type checker would take any name for one of ours
+    __getattr__, __dir__ = lazy(
+        __name__,
+        {
+            "codebook": ["mix"],
+            "dials": ["Dials"],
+            "functional": [
+                "argmax", "entropy", "gumbel_softmax", "one_hot", "sample", "straight_through",
+            ],
+            "inspect": ["debug", "probe", "trace", "watch"],
+            "nodes": ["Categorical", "Discrete", "named_nodes"],
+            "noise": ["gumbel"],
+            "population": ["Population"],
+            "residual": ["DropRes", "drop_residual"],
+            "schedules": ["constant", "exponential", "linear", "piecewise", "temp_match"],
+        },
+        modules=[
+            "codebook", "dials", "estimators", "functional", "inspect", "nodes", "noise",
+            "population", "residual", "schedules", "structures",
+        ],
+    )  # fmt: skip

@@ -1,4 +1,6 @@
-"""Checks of arguments. Every error says the argument, its value and the remedy.
+"""Checks of tensors and of arguments that may be tensors.
+
+Every error says the argument, its value and the remedy.
 
 Python values and shapes are always checked. Checks that must read the values of a tensor run where
 that is cheap and possible: in eager mode on the CPU, and on a GPU inside :func:`debug`. A compiled,
@@ -7,14 +9,15 @@ captured or vmapped call skips them.
 
 from __future__ import annotations
 
-import difflib
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+
+from ._arguments import check_range
 
 Dial = int | float | Float[Tensor, "..."]
 """A setting of a node: a number, or a tensor that broadcasts against the logits."""
@@ -75,40 +78,11 @@ def read(value: Tensor) -> float | None:
         return None
 
 
-def closest(name: object, known: Collection[str]) -> str:
-    """The end of a sentence about an unknown name: what was probably meant, and what there is."""
-    near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
-    there_are = f"here are: {', '.join(known)}."
-    return f"did you mean {near[0]!r}? T{there_are}" if near else f"t{there_are}"
-
-
-def check_choice(argument: str, value: object, known: Collection[str]) -> None:
-    if not isinstance(value, str):
-        kind = type(value).__name__
-        raise TypeError(f"{argument} is a {kind}, but a name is needed; {closest(kind, known)}")
-    if value not in known:
-        raise ValueError(f"{argument}={value!r} is unknown; {closest(value, known)}")
-
-
-_DIAL_RANGES: dict[str, tuple[Callable[[float], bool], str]] = {
-    "tau": (
-        lambda tau: 0 < tau < math.inf,
-        "a temperature is > 0 and finite; for hard choices use hard=True or dcgraph.argmax.",
-    ),
-    "beta": (
-        lambda beta: 0 <= beta < math.inf,
-        "a noise scale is >= 0 and finite; 0 means no noise.",
-    ),
-    "alpha": (lambda alpha: 0 <= alpha <= 1, "the share of dropped residuals lies in [0, 1]."),
-}
-
-
 def check_dial(argument: str, value: Dial) -> tuple[float, float]:
     """tau > 0, beta >= 0, 0 <= alpha <= 1, for a number or for every entry of a tensor.
 
     Returns the smallest and the largest value; where they cannot be read, 1 stands in for both.
     """
-    allowed, remedy = _DIAL_RANGES[argument]
     low: float | None
     high: float | None
     if isinstance(value, int | float):
@@ -123,9 +97,8 @@ def check_dial(argument: str, value: Dial) -> tuple[float, float]:
         low = high = None
     if low is None or high is None:
         return 1.0, 1.0
-    if not allowed(low) or not allowed(high):
-        wrong = high if allowed(low) else low
-        raise ValueError(f"{argument}={wrong:.6g}, but {remedy}")
+    check_range(argument, low)
+    check_range(argument, high)
     return float(low), float(high)
 
 

@@ -1,4 +1,4 @@
-"""Modules with dials, which :class:`dcgraph.Dials` sets and moves."""
+"""Modules with dials, which :class:`dcgraph.Dials` sets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 
 class Dialled(nn.Module):
-    """A module with dials: scalar float32 buffers, 1 until :class:`dcgraph.Dials` moves them.
+    """A module with dials: scalar float32 buffers, 1 until :class:`dcgraph.Dials` sets them.
 
     As buffers they follow the module to its device, a compiled step or a captured CUDA graph sees
     them change, and stacking models stacks them. They are not part of the state dict: what they
@@ -39,3 +39,11 @@ class Dialled(nn.Module):
 def dialled(model: nn.Module) -> list[Dialled]:
     """Every module of a model that has dials."""
     return [module for module in model.modules() if isinstance(module, Dialled)]
+
+
+@torch.no_grad()
+def set_dials(model: nn.Module, values: dict[str, float]) -> None:
+    """Write tau, beta and alpha into a model, in place: a compiled or captured step sees them."""
+    for module in dialled(model):
+        for name in module.dial_names:
+            module.get_buffer(name).fill_(values[name])

@@ -13,7 +13,7 @@ from importlib import import_module
 def lazy(
     package: str, names: Mapping[str, Collection[str]], modules: Collection[str] = ()
 ) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
-    """``__getattr__`` and ``__dir__`` of a package.
+    """``__getattr__`` and ``__dir__`` of a package; imports for type checkers stand beside them.
 
     Args:
         package: its ``__name__``.
@@ -24,8 +24,8 @@ def lazy(
     >>> get, listed = lazy("dcgraph", {"schedules": ["constant"]}, ["schedules"])
     >>> get("constant")(8.0), get("schedules").__name__
     (constant(8.0), 'dcgraph.schedules')
-    >>> listed()
-    ['constant', 'schedules']
+    >>> {"constant", "schedules"} <= set(listed())
+    True
     """
     homes = {name: module for module, some in names.items() for name in some}
 

@@ -3,7 +3,7 @@ r"""Gumbel noise as a function of a key and a column: drawn anywhere, any number
 Where a matrix of noise is too large to keep, the backward pass must draw the same noise again, and
 block by block. So here an entry is not the next one of a stream but a function, Philox 4x32 with 7
 rounds (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011), of the key of its row
-and of its column. The kernels in ``kernels.perturbing`` compute the same function.
+and of its column. The kernels in ``kernels._noise`` compute the same function.
 
 A draw has four words. To hand them out without moving numbers between threads, columns come in
 groups of 128: word w of draw r belongs to column 32 w + r of the group.
@@ -16,7 +16,6 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from . import kernels
-from .kernels.operators import in_front
 
 ROUNDS = 7
 QUARTER = 32
@@ -72,7 +71,7 @@ def draw_gumbel_at(
 def _draw(keys: Tensor, first: int, count: int, dtype: torch.dtype) -> Tensor:
     out = keys.new_empty(*keys.shape, count, dtype=dtype)
     if keys.is_cuda and dtype == torch.float32 and kernels.available():
-        from .kernels.perturbing import draw
+        from .kernels._noise import draw  # imports Triton
 
         draw(keys, out, first)
         return out
@@ -124,7 +123,7 @@ def gumbel_of_bits(
 
     ``own`` gives the first bits of u and ``other`` those below, so that u is fine near 0, where the
     large values come from. Each word also refines its neighbour, below 2^-23 of u: every draw has
-    the exact law, and two neighbours share nothing that could be seen.
+    the exact distribution, and two neighbours share nothing that could be seen.
     """
     bits = (own & 0x7FFFFF).bitwise_left_shift_(23).bitwise_or_(other >> 9 & 0x7FFFFF | 1)
     # The largest float below 1 as a factor keeps u < 1.
@@ -142,45 +141,3 @@ def draw_gumbel_of(
     which = (inside // QUARTER).unsqueeze(0)
     own, other = words.gather(0, which), words.gather(0, (which + 1) % 4)
     return gumbel_of_bits(own, other, dtype).squeeze(0)
-
-
-def draw_kept(
-    keys: Int[Tensor, "*groups"], rows: Int[Tensor, "*groups count"], dim: int, share: float
-) -> Float[Tensor, "*groups count {dim}"]:
-    """Dropout factors 0 or 1 / (1 - share) of rows of a codebook, of which each group has its own.
-
-    A draw serves eight entries, 16 bits each: half h of draw k belongs to entry h e + k of a row,
-    where e = ceil(dim / 8) is the number of draws of a row.
-    """
-    factors: Tensor = _keep(keys, rows, dim, share)
-    return factors
-
-
-@torch.library.custom_op("dcgraph::kept", mutates_args=())
-def _keep(keys: Tensor, rows: Tensor, dim: int, share: float) -> Tensor:
-    if keys.is_cuda and kernels.available():
-        from .kernels.dropout import draw_kept
-
-        return draw_kept(keys, rows, dim, share)
-    each = -(-dim // 8)
-    place = torch.arange(each, device=keys.device)
-    words = philox(keys[..., None, None], (rows.unsqueeze(-1), place, 0, 1))
-    halves = [half for word in words for half in (word & 0xFFFF, word >> 16 & 0xFFFF)]
-    drawn = torch.cat(halves, -1)[..., :dim]
-    return (drawn >= threshold(share)).float().mul_(1 / (1 - share))
-
-
-@_keep.register_fake
-def _(keys: Tensor, rows: Tensor, dim: int, share: float) -> Tensor:
-    return keys.new_empty(*rows.shape, dim, dtype=torch.float32)
-
-
-@_keep.register_vmap
-def _(info: Any, in_dims: Any, keys: Tensor, rows: Tensor, *others: Any) -> tuple[Tensor, int]:
-    size = info.batch_size
-    return _keep(in_front(keys, in_dims[0], size), in_front(rows, in_dims[1], size), *others), 0
-
-
-def threshold(share: float) -> int:
-    """The 16 bits from which on an entry is kept."""
-    return round(share * 65536)

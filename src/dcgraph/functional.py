@@ -220,7 +220,7 @@ def _has_kernel(
     generator: torch.Generator | None,
     dim: int,
 ) -> bool:
-    """Whether ``kernels.relaxation`` can do it: float32 rows on CUDA, own noise, fixed dials."""
+    """Whether ``kernels._relaxation`` can do it: float32 rows on CUDA, own noise, fixed dials."""
     return (
         theta.is_cuda
         and theta.dtype == torch.float32
@@ -233,7 +233,7 @@ def _has_kernel(
 
 
 def _relax_by_kernel(theta: Tensor, tau: Dial, beta: Dial, noise: Noise | None) -> Tensor:
-    from .kernels.relaxation import relax
+    from .kernels._relaxation import relax  # imports Triton
 
     def per_row(dial: Dial) -> Tensor:
         if isinstance(dial, Tensor):

@@ -3,32 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal, get_args
+from typing import get_args
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from ._checks import check_choice
+from ._arguments import Codebook as Codebook  # with "as" they are part of this module
+from ._arguments import Decode as Decode
+from ._arguments import Distribution, Gate, check_choice
+from ._arguments import Residual as Residual
 from ._dialled import Dialled
 from ._observe import Event, is_observed, tell
 from .codebook import choose
-from .codebook._estimators import MIXERS
-from .codebook._event import CodebookEvent
+from .codebook._estimators import MIXERS, CodebookEvent
 from .estimators import get_estimator
 from .functional import one_hot, sample
-from .noise import Law, Noise
-from .residual import DropRes, Gate
-
-Decode = Literal["argmax", "sample"]
-"""How a node chooses in eval mode."""
-
-Residual = Literal["drop", "always", "weighted", "none"]
-"""What a Discrete node adds to its output in training mode."""
-
-Codebook = Literal["tied", "separate", "given"]
-"""Where a Discrete node has its codebook from."""
+from .noise import Noise
+from .residual import DropRes
 
 LARGE = 4096
 """From so many categories on, a node whose logits are products with its codebook leaves them to
@@ -62,15 +55,15 @@ class Categorical(Dialled):
         *,
         estimator: str = "gumbel_softmax",
         decode: Decode = "argmax",
-        noise: Law = "gumbel",
+        noise: Distribution = "gumbel",
     ) -> None:
         super().__init__()
-        check_choice("noise", noise, get_args(Law))
+        check_choice("noise", noise, get_args(Distribution))
         check_choice("decode", decode, get_args(Decode))
         get_estimator(estimator)
         self.estimator = estimator
         self.decode = decode
-        self.noise: Law = noise
+        self.noise: Distribution = noise
 
     def forward(
         self,
@@ -126,8 +119,8 @@ class Discrete(nn.Module):
     alpha are 1: plain Gumbel-softmax.
 
     From 4,096 categories on, a node without g makes no matrix of all logits: it is then
-    :func:`dcgraph.mix` in training and :func:`dcgraph.choose` in eval mode, for codebooks of
-    millions of rows. What comes out has the same law.
+    :func:`dcgraph.mix` in training and :func:`dcgraph.codebook.choose` in eval mode, for codebooks
+    of millions of rows. What comes out has the same distribution.
 
     Args:
         dim: width of the input u.
@@ -164,7 +157,7 @@ class Discrete(nn.Module):
         gate: Gate = "call",
         estimator: str = "gumbel_softmax",
         decode: Decode = "argmax",
-        noise: Law = "gumbel",
+        noise: Distribution = "gumbel",
     ) -> None:
         super().__init__()
         for argument, size in (("dim", dim), ("categories", categories), ("width", width)):
@@ -325,7 +318,8 @@ def named_nodes(model: nn.Module) -> Iterator[tuple[str, Categorical | Discrete]
     """The discrete nodes of a model with their names; the parts of a Discrete are not listed.
 
     >>> import torch, dcgraph as dc
-    >>> [name for name, node in dc.nodes(torch.nn.Sequential(dc.Discrete(4, 3), dc.Categorical()))]
+    >>> model = torch.nn.Sequential(dc.Discrete(4, 3), dc.Categorical())
+    >>> [name for name, node in dc.named_nodes(model)]
     ['0', '1']
     """
     inner = {id(m.categorical) for m in model.modules() if isinstance(m, Discrete)}

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ._checks import Dial, broadcasts_into, check_choice, check_dial, may_read, read
+from ._arguments import Distribution as Distribution  # with "as" it is part of this module
+from ._arguments import check_choice
+from ._checks import Dial, broadcasts_into, check_dial, may_read, read
 
-Law = Literal["gumbel", "reversed"]
-"""What noise is drawn: Gumbel(0, 1), or its negative, which the paper's released code drew."""
-
-Noise = Float[Tensor, "..."] | Law
-"""Noise of scale 1: a tensor to replay, or the law to draw it from."""
+Noise = Float[Tensor, "..."] | Distribution
+"""Noise of scale 1: a tensor to replay, or the distribution to draw it from."""
 
 _BITS = 62
 
@@ -48,8 +47,8 @@ def gumbel(
         )
     if is_zero(beta):
         return torch.zeros(tuple(shape), dtype=dtype, device=device)
-    island = torch.promote_types(dtype, torch.float32)
-    return (draw_gumbel(shape, generator, island, device) * beta).to(dtype)
+    compute_dtype = torch.promote_types(dtype, torch.float32)
+    return (draw_gumbel(shape, generator, compute_dtype, device) * beta).to(dtype)
 
 
 def is_zero(beta: Dial) -> bool:
@@ -91,7 +90,7 @@ def _from(generator: torch.Generator | None) -> dict[str, Any]:
 
 
 def check_noise(noise: Noise | None, logits: Tensor) -> None:
-    """None, the name of a law, or finite noise of the shape of the logits."""
+    """None, the name of a distribution, or finite noise of the shape of the logits."""
     if isinstance(noise, Tensor):
         if noise.shape != logits.shape:
             raise ValueError(
@@ -101,7 +100,7 @@ def check_noise(noise: Noise | None, logits: Tensor) -> None:
         if may_read(noise) and read(noise.detach().isfinite().all()) == 0:
             raise ValueError("noise has infinite or NaN entries; replay what dcgraph.gumbel drew.")
     elif noise is not None:
-        check_choice("noise", noise, get_args(Law))
+        check_choice("noise", noise, get_args(Distribution))
 
 
 def standard_noise(noise: Noise | None, theta: Tensor, generator: torch.Generator | None) -> Tensor:

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, get_args
+from typing import get_args
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from ._checks import Dial, check_choice, check_dial, check_one_per_row
+from ._arguments import Gate as Gate  # with "as" they are part of this module
+from ._arguments import Mode as Mode
+from ._arguments import check_choice
+from ._checks import Dial, check_dial, check_one_per_row
 from ._dialled import Dialled
 from .noise import draw_uniform
-
-Gate = Literal["call", "example", "vector", "element"]
-"""How much shares one draw of the DropRes gate."""
-
-Mode = Literal["drop", "always", "weighted"]
-"""What is done with the residual in training mode."""
 
 
 def drop_residual(

@@ -89,7 +89,7 @@ def test_empty_row_gives_zeros() -> None:
 def test_node_compiles_and_sees_its_dials_change(estimator: str) -> None:
     model = dc.Discrete(6, 4, estimator=estimator)
     compiled = torch.compile(model, fullgraph=True)
-    dials = dc.Dials(tau=2.0, beta=0.0, alpha=dc.linear(1.0)).attach(model)
+    dials = dc.Dials(tau=2.0, beta=0.0, alpha=dc.linear(0, 1, 1)).attach(model)
     u = torch.randn(5, 6)
     with_residual = compiled(u)
     dials.step()
@@ -121,7 +121,7 @@ def test_numbers_that_change_compile_a_few_times_only() -> None:
 def test_training_step_compiles_once_while_the_dials_move() -> None:
     torch.manual_seed(0)
     model = Adder()
-    dials = dc.Dials(tau=4.0, beta=dc.temp_match(4.0, 0.1), alpha=dc.linear(0.1)).attach(model)
+    dials = dc.Dials(tau=4.0, beta=dc.temp_match(4.0, 0.1), alpha=dc.linear(0, 1, 10)).attach(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     a, b, target = torch.randn(9, 6), torch.randn(9, 6), torch.arange(9) % 5
     compiles = torch._dynamo.testing.CompileCounterWithBackend("inductor")

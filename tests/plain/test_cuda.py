@@ -29,7 +29,9 @@ pytestmark = [
 def test_captured_step_sees_dials_change_and_draws_afresh() -> None:
     torch.manual_seed(0)
     node = dc.Discrete(6, 4).cuda()
-    dials = dc.Dials(tau=2.0, beta=dc.piecewise([(0, 0.0), (1, 0.0), (1, 1.0)]), alpha=dc.linear(1))
+    dials = dc.Dials(
+        tau=2.0, beta=dc.piecewise([(0, 0.0), (1, 0.0), (1, 1.0)]), alpha=dc.linear(0, 1, 1)
+    )
     dials.attach(node)
     u = torch.randn(5, 6, device="cuda")
     with torch.no_grad():

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import dcgraph as dc
+from dcgraph.codebook._functions import using
 
 LOGITS = torch.zeros(3, 4)
 relax: Any = dc.gumbel_softmax
@@ -35,7 +36,10 @@ QUERY, CODEBOOK = torch.zeros(3, 4), torch.zeros(5, 4)
         (lambda: mix(QUERY, CODEBOOK.to(torch.float8_e4m3fn)), "float8_e4m3fn; pass a tensor"),
         (lambda: mix(QUERY, CODEBOOK.double()), "float64; convert one of them"),
         (lambda: mix(QUERY, CODEBOOK, None), "tau is a NoneType; pass a number"),
-        (lambda: dc.cross_entropy(QUERY, CODEBOOK, QUERY[:, 0]), "target is of type torch.float32"),
+        (
+            lambda: dc.codebook.cross_entropy(QUERY, CODEBOOK, QUERY[:, 0]),
+            "target is of type torch.float32",
+        ),
     ],
 )
 def test_wrong_types(call: Callable[[], object], words: str) -> None:
@@ -69,22 +73,19 @@ def test_misspelt_names(call: Callable[[], object], words: str) -> None:
         (lambda: mix(QUERY, CODEBOOK, 0.0), "tau=0, but a temperature is > 0"),
         (lambda: mix(QUERY, CODEBOOK, beta=-1.0), "beta=-1, but a noise scale is >= 0"),
         (lambda: mix(QUERY, CODEBOOK, torch.ones(3)), r"tau has shape \(3,\).* \(3, 1\)"),
-        (lambda: mix(QUERY, CODEBOOK, dropout=1.0), r"dropout=1.0, .* \[0, 1\)"),
         (lambda: mix(QUERY, CODEBOOK, noise=QUERY), r"noise has shape \(3, 4\).* \(3, 5\)"),
         (lambda: mix(QUERY, CODEBOOK, mask=torch.ones(4).bool()), "mask has shape"),
-        (lambda: mix(QUERY, CODEBOOK, way="blocks"), "mean 'blockwise'"),
-        (lambda: mix(QUERY, CODEBOOK, way="streaming"), "is for CUDA with Triton"),
         (
-            lambda: dc.cross_entropy(QUERY, CODEBOOK, torch.tensor([0, 1])),
+            lambda: dc.codebook.cross_entropy(QUERY, CODEBOOK, torch.tensor([0, 1])),
             r"target has shape \(2,\), .* one for each query: \(3,\)",
         ),
         (
-            lambda: dc.cross_entropy(QUERY, CODEBOOK, torch.tensor([0, 5, 1])),
+            lambda: dc.codebook.cross_entropy(QUERY, CODEBOOK, torch.tensor([0, 5, 1])),
             "target=5 is no row of a codebook of 5 rows",
         ),
     ],
 )
-def test_mixing_of_what_does_not_fit(call: Callable[[], object], words: str) -> None:
+def test_query_and_codebook_that_do_not_fit(call: Callable[[], object], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         call()
 
@@ -94,3 +95,8 @@ def test_residual_of_another_width(mode: Any) -> None:
     node = dc.Discrete(4, 3, codebook="separate", width=5, residual=mode)
     with pytest.raises(ValueError, match=r"\(2, 4\).*\(2, 5\).*residual="):
         node(torch.zeros(2, 4))
+
+
+def test_streaming_where_it_cannot() -> None:
+    with using("streaming"), pytest.raises(ValueError, match="is for CUDA with Triton"):
+        mix(QUERY, CODEBOOK)

@@ -1,4 +1,4 @@
-r"""Mixing block by block of the codebook, so that memory does not grow with its rows.
+r"""Block by block of the codebook, so that memory does not grow with its rows.
 
 Forward: the products of a block are perturbed and become weights w = exp(a - base), with a base
 near the largest a of the row so far; the mixture of the block is added to the sum so far, which is
@@ -13,7 +13,7 @@ gradient v of the mixture m, and l of the log-sum-exp,
 
 The queries and v stand side by side, and so do delta and z: a block needs three matrix products.
 Where all weights of the forward pass together are few, they are kept, with room for delta beside
-them, and of the first product a block needs <v, C> alone. With w in the place of z, v has to bear
+them, and of the first product a block needs only <v, C>. With w in the place of z, v has to bear
 the factor between the two. Where a row was chosen, not mixed, the backward pass asks for m only in
 <v, m>, which the weights kept and <v, C> give: m is not made at all. Where nothing is mixed,
 kernels keep the products themselves.
@@ -23,128 +23,24 @@ What happens to a block between the products is ``steps``: in torch, or one kern
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from .. import kernels
-from .._philox import GROUP
-from . import _products as products
-from . import _steps_by_torch as steps_by_torch
+from . import _block_steps as block_steps
+from . import _blocks as blocks
+from ._blocks import Block, Kept, State
 from ._problem import Problem
-
-_ENTRIES = {"cpu": 1 << 20, "cuda": 1 << 24, "cuda, kept": 1 << 25}
-"""Of a block of logits: on a CPU what its cache holds, on a GPU what keeps it busy. Where weights
-are made again, as many gradients stand beside them, and so a block has half as many."""
-
-_KEPT = {"cpu": 1 << 25, "cuda": 1 << 26}
-"""Weights of one call that are kept for the backward pass, at most; else they are made again."""
-
-
-@dataclass(frozen=True)
-class Block:
-    """Categories ``first`` to ``last``; those before ``new`` were in an earlier block, too."""
-
-    first: int
-    last: int
-    new: int
-
-    @property
-    def width(self) -> int:
-        return self.last - self.first
-
-    def of(self, codebook: Tensor) -> Tensor:
-        return codebook[:, self.first : self.last]
-
-
-@dataclass
-class State:
-    """What is known of every row after some blocks."""
-
-    top: Tensor  # the largest a so far, in the unit of the steps
-    base: Tensor  # what the weights of each block are counted from: near top, in the same unit
-    total: Tensor  # of the weights exp(a - base)
-    index: Tensor  # where a was largest, -1 if nowhere
-    mixture: Tensor  # sum of exp(a - base) C, float32; no columns where it is not wanted
-
-
-@dataclass(frozen=True)
-class Kept:
-    """Weights exp(a - base) of the forward pass, block beside block, and the bases of each.
-
-    Where rows are mixed, the weights are the lower half of ``entries``, and the upper one is room
-    for the backward pass. Where there is no mixture, the entries are the products S: they are
-    there, and delta at a target is exact.
-    """
-
-    entries: Tensor
-    bases: Tensor
-
-    def of(self, parts: list[Block], number: int) -> Tensor:
-        """What is kept of a block, the room above it included."""
-        start = sum(part.width for part in parts[:number])
-        return self.entries[..., start : start + parts[number].width]
-
-
-def blocks(n: int, rows: int, device: torch.device, kept: bool = False) -> list[Block]:
-    """The codebook in blocks, in the order in which to take them.
-
-    Where n is no multiple of 8, the last block is as wide as the others and begins a bit earlier,
-    so that every product has a width that suits a GPU. It shares categories with the block before
-    it and skips them; it comes first because that block then writes their gradient.
-    """
-    entries = _ENTRIES["cpu" if device.type == "cpu" else "cuda, kept" if kept else "cuda"]
-    largest = max(GROUP, entries // max(1, rows))
-    count = -(-n // largest)
-    uneven = n % products.ALIGNED > 0 and device.type != "cpu" and n > 2 * GROUP
-    count = max(count, 2) if uneven else count
-    width = -(-n // (count * GROUP)) * GROUP
-    starts = range(0, n, width)
-    in_order = [Block(start, min(start + width, n), start) for start in starts]
-    if uneven:
-        in_order = [Block(n - width, n, starts[-1]), *in_order[:-1]]
-    return in_order
-
-
-def keeps(p: Problem, mixes: bool, learns: bool) -> bool:
-    """Whether the weights are few enough to be kept for the backward pass.
-
-    Products are overwritten in place by steps that can do that, and then they are not.
-    """
-    groups, rows, n, _ = p.shape
-    few = groups * rows * n <= _KEPT["cuda" if p.query.is_cuda else "cpu"]
-    return learns and few and (mixes or not steps(p).IN_PLACE)
-
-
-def makes_mixture(p: Problem, mixes: bool, chooses: bool, learns: bool) -> bool:
-    """Whether the mixture is needed: not for a row that is chosen, if the weights are kept."""
-    hard = chooses or p.index is not None
-    return mixes and not (hard and keeps(p, mixes, learns))
-
-
-def kept_dtype(p: Problem, mixes: bool) -> torch.dtype:
-    return product_dtype(p) if mixes else p.island
-
-
-def kept_shapes(p: Problem, mixes: bool, learns: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Of the entries and of the bases, [groups, rows, ...]; without rows where none are kept."""
-    groups, rows, n, _ = p.shape
-    keep = keeps(p, mixes, learns)
-    parts = blocks(n, groups * rows, p.query.device, keep)
-    rows = rows if keep else 0
-    height = 2 * rows if mixes else rows
-    return (groups, height, sum(part.width for part in parts)), (groups, rows, len(parts))
 
 
 def steps(p: Problem, learns_dials: bool = False) -> Any:
     """The module that knows what happens between the products."""
-    if p.query.is_cuda and p.island == torch.float32 and not learns_dials and kernels.available():
-        from ..kernels import mixing
+    if blocks.has_kernels(p) and not learns_dials:
+        from ..kernels import _codebook_blocks  # imports Triton
 
-        return mixing
-    return steps_by_torch
+        return _codebook_blocks
+    return block_steps
 
 
 def forward(
@@ -155,34 +51,34 @@ def forward(
     If it ``learns`` from them, also weights for the backward pass, as long as they are few.
     """
     groups, rows, n, dim = p.shape
-    island, run = p.island, steps(p)
-    makes = makes_mixture(p, mixes, chooses, learns)
+    compute_dtype, run = p.compute_dtype, steps(p)
+    makes = blocks.makes_mixture(p, mixes, chooses, learns)
     new = p.query.new_empty
-    query = p.query.to(product_dtype(p)).contiguous()
-    keep = keeps(p, mixes, learns)
-    parts = blocks(n, groups * rows, p.query.device, keep)
+    query = p.query.to(blocks.product_dtype(p)).contiguous()
+    keep = blocks.keeps(p, mixes, learns)
+    parts = blocks.split(n, groups * rows, p.query.device, keep)
     widest = max(part.width for part in parts)
-    shape, shape_of_bases = kept_shapes(p, mixes, learns)
+    shape, shape_of_bases = blocks.kept_shapes(p, mixes, learns)
     state = State(
-        new(groups, rows, dtype=island),
-        new(groups, rows, len(parts), dtype=island),
-        new(groups, rows, dtype=island),
+        new(groups, rows, dtype=compute_dtype),
+        new(groups, rows, len(parts), dtype=compute_dtype),
+        new(groups, rows, dtype=compute_dtype),
         new(groups, rows, dtype=torch.int64),
-        new(groups, rows, dim if makes else 0, dtype=island),
+        new(groups, rows, dim if makes else 0, dtype=compute_dtype),
     )
-    in_place = (run.IN_PLACE and query.dtype == island) or not mixes
-    bases = state.base if keep else new(shape_of_bases, dtype=island)
-    kept = Kept(new(shape, dtype=kept_dtype(p, mixes)), bases)
-    buffer = new(groups, rows, 0 if keep and in_place else widest, dtype=island)
+    in_place = (run.IN_PLACE and query.dtype == compute_dtype) or not mixes
+    bases = state.base if keep else new(shape_of_bases, dtype=compute_dtype)
+    kept = Kept(new(shape, dtype=blocks.kept_dtype(p, mixes)), bases)
+    buffer = new(groups, rows, 0 if keep and in_place else widest, dtype=compute_dtype)
     weights = buffer if keep or in_place else query.new_empty(groups, rows, widest)
     for number, part in enumerate(parts):
-        codes = _codes(p, part, run)
+        codes = _codes(p, part)
         own = kept.of(parts, number)[:, -rows:] if keep else weights[..., : part.width]
         scores = own if keep and in_place else buffer[..., : part.width]
-        products.multiply(query, codes.mT, scores)
+        blocks.multiply(query, codes.mT, scores)
         run.absorb(p, part, scores, own, state, number, mixes, chooses)
         if makes:
-            products.sum_up(own, codes, state.mixture, adds=number > 0)
+            blocks.sum_up(own, codes, state.mixture, adds=number > 0)
     mixture, lse, top = run.finish(state)
     return mixture, lse, state.index, top, kept
 
@@ -202,7 +98,7 @@ def backward(
     it adds to the gradient of the codebook is not in here.
     """
     groups, rows, n, dim = p.shape
-    island, dtype, run = p.island, product_dtype(p), steps(p, learns_dials)
+    compute_dtype, dtype, run = p.compute_dtype, blocks.product_dtype(p), steps(p, learns_dials)
     d_tau, d_beta = (p.tau.new_zeros((groups, rows) if learns_dials else 0) for _ in range(2))
     has_some = kept.entries.numel() > 0 and not learns_dials
     has_scores = has_some and kept.entries.shape[1] == rows
@@ -220,27 +116,27 @@ def backward(
     both = both.to(dtype).contiguous()
     # Of a row that was chosen, not mixed, z is of no use beyond delta.
     height = rows if p.index is not None else both.shape[1]
-    parts = blocks(n, groups * rows, p.query.device, has_scores)
+    parts = blocks.split(n, groups * rows, p.query.device, has_scores)
     pairs = both.new_empty(groups, both.shape[1], max(part.width for part in parts))
-    in_place = has_scores or dtype == island
-    buffer = pairs if in_place else torch.empty_like(pairs, dtype=island)
-    d_query = both.new_empty(groups, rows, dim, dtype=island)
+    in_place = has_scores or dtype == compute_dtype
+    buffer = pairs if in_place else torch.empty_like(pairs, dtype=compute_dtype)
+    d_query = both.new_empty(groups, rows, dim, dtype=compute_dtype)
     d_codebook = torch.empty_like(p.codebook, memory_format=torch.contiguous_format)
     of_parts = []
     for number, part in enumerate(parts):
-        codes = _codes(p, part, run)
+        codes = _codes(p, part)
         scores, pair = buffer[..., : part.width], pairs[:, :height, : part.width]
         if has_scores:
             scores = kept.of(parts, number)
         else:
-            products.multiply(both, codes.mT, scores)
+            blocks.multiply(both, codes.mT, scores)
         sums, dials = run.differentiate(p, part, scores, pair, lse, offset, of_lse, learns_dials)
         of_parts.append(sums)
         if dials is not None:
             d_tau += dials[0]
             d_beta += dials[1]
-        products.sum_up(pair[:, :rows], codes, d_query, adds=number > 0)
-        _multiply_into(d_codebook, p, part, pair, both[:, :height], run)
+        blocks.sum_up(pair[:, :rows], codes, d_query, adds=number > 0)
+        _multiply_into(d_codebook, p, part, pair, both[:, :height])
     if of_mixture is not None and of_lse is None:  # as in _backward_of_weights
         d_query = run.balanced(d_query, torch.cat(of_parts, -1), mixture, p.query.dtype)
     return d_query.to(p.query.dtype), d_codebook, d_tau, d_beta
@@ -262,24 +158,24 @@ def _backward_of_weights(
     delta has to be changed: dq becomes less by e m, and v by e q.
     """
     groups, rows, n, dim = p.shape
-    dtype = product_dtype(p)
+    dtype = blocks.product_dtype(p)
     query, v = (value.to(dtype).contiguous() for value in (p.query, of_mixture))
     offset = run.offsets(p, of_mixture, mixture, None)
-    parts = blocks(n, groups * rows, p.query.device, True)
-    d_query = v.new_empty(groups, rows, dim, dtype=p.island)
+    parts = blocks.split(n, groups * rows, p.query.device, True)
+    d_query = v.new_empty(groups, rows, dim, dtype=p.compute_dtype)
     d_codebook = torch.empty_like(p.codebook, memory_format=torch.contiguous_format)
     of_parts = []
     for number, part in enumerate(parts):
-        codes = _codes(p, part, run)
+        codes = _codes(p, part)
         entries, base = kept.of(parts, number), kept.bases[..., number]
         delta = entries[:, :rows]
-        products.multiply(v, codes.mT, delta)
+        blocks.multiply(v, codes.mT, delta)
         of_parts.append(run.differentiate_kept(p, delta, entries[:, rows:], base, lse, offset))
-        products.sum_up(delta, codes, d_query, adds=number > 0)
+        blocks.sum_up(delta, codes, d_query, adds=number > 0)
     sums = of_parts[0] if len(parts) == 1 else torch.cat(of_parts, -1)
     for number, part in enumerate(parts):
         beside = run.beside(query, v, sums, kept.bases[..., number], lse)
-        _multiply_into(d_codebook, p, part, kept.of(parts, number), beside, run)
+        _multiply_into(d_codebook, p, part, kept.of(parts, number), beside)
     return run.balanced(d_query, sums, mixture, p.query.dtype), d_codebook
 
 
@@ -293,58 +189,45 @@ def _backward_of_choice(
     so from the row that was chosen. In dC it would be nothing beside v, which that row has all of.
     """
     groups, rows, n, dim = p.shape
-    dtype = product_dtype(p)
+    dtype = blocks.product_dtype(p)
     query, v = (value.to(dtype).contiguous() for value in (p.query, of_row))
-    parts = blocks(n, groups * rows, p.query.device, True)
+    parts = blocks.split(n, groups * rows, p.query.device, True)
     of_parts = []
     for number, part in enumerate(parts):
         entries, base = kept.of(parts, number), kept.bases[..., number]
         inner = entries[:, :rows]
-        products.multiply(v, _codes(p, part, run).mT, inner)
+        blocks.multiply(v, _codes(p, part).mT, inner)
         of_parts.append(run.sums_kept(p, inner, entries[:, rows:], base, lse))
     total, of_weights = torch.cat(of_parts, -1).sum(-1).unbind(-1)
     offset = -total / of_weights.where(of_weights > 0, 1.0)
-    d_query = v.new_empty(groups, rows, dim, dtype=p.island)
+    d_query = v.new_empty(groups, rows, dim, dtype=p.compute_dtype)
     d_codebook = torch.empty_like(p.codebook, memory_format=torch.contiguous_format)
     of_parts = []
     for number, part in enumerate(parts):
         entries, base = kept.of(parts, number), kept.bases[..., number]
         delta = entries[:, :rows]
         of_parts.append(run.differentiate_kept(p, delta, entries[:, rows:], base, lse, offset))
-        products.sum_up(delta, _codes(p, part, run), d_query, adds=number > 0)
-        _multiply_into(d_codebook, p, part, delta, query, run)
+        blocks.sum_up(delta, _codes(p, part), d_query, adds=number > 0)
+        _multiply_into(d_codebook, p, part, delta, query)
     excess = torch.cat(of_parts, -1).sum(-1, keepdim=True)
     d_query -= excess * p.codes(index.clamp(min=0))
     return d_query.to(p.query.dtype), d_codebook
 
 
 def _multiply_into(
-    d_codebook: Tensor, p: Problem, part: Block, pair: Tensor, beside: Tensor, run: Any
+    d_codebook: Tensor, p: Problem, part: Block, pair: Tensor, beside: Tensor
 ) -> None:
     """The gradient of a block of the codebook: delta and z times queries and v beside them."""
     target = part.of(d_codebook)
     direct = target.dtype in (pair.dtype, torch.float32)
-    product = target if direct else torch.empty_like(target, dtype=p.island)
+    product = target if direct else torch.empty_like(target, dtype=p.compute_dtype)
     if pair.dtype == torch.float32 and pair.is_cuda:
         beside = beside.mT.contiguous().mT  # in TF32 columns add up faster than rows
-    products.multiply(pair.mT, beside, product)
-    if p.dropout:
-        run.drop(p.keys[:, 0], p.dropout, product, part.first, target)
-    elif not direct:
+    blocks.multiply(pair.mT, beside, product)
+    if not direct:
         target.copy_(product)
 
 
-def product_dtype(p: Problem) -> torch.dtype:
-    """bfloat16 has a product of its own on a GPU; the weights of float16 would underflow."""
-    on_gpu = p.query.is_cuda and p.query.dtype == torch.bfloat16
-    return torch.bfloat16 if on_gpu and kernels.available() else p.island
-
-
-def _codes(p: Problem, part: Block, run: Any) -> Tensor:
-    """Rows of the codebook after dropout, ready for products."""
-    codes, dtype = part.of(p.codebook), product_dtype(p)
-    if not p.dropout:
-        return codes.to(dtype)
-    out = codes.new_empty(codes.shape, dtype=dtype)
-    dropped: Tensor = run.drop(p.keys[:, 0], p.dropout, codes, part.first, out)
-    return dropped
+def _codes(p: Problem, part: Block) -> Tensor:
+    """Rows of the codebook, ready for products."""
+    return part.of(p.codebook).to(blocks.product_dtype(p))

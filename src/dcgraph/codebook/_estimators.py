@@ -1,11 +1,12 @@
-"""The gradient estimators of ``dcgraph.estimators``, over a codebook.
+"""The gradient estimators of ``dcgraph.estimators``, over a codebook, and what they show.
 
 An estimator there makes a row z of the logits; here it makes z^T C of queries and codebook C, and
-z is never there as a whole.
+z is never there as a whole. An observer asks for single entries of it.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -14,9 +15,10 @@ import torch
 from torch import Tensor
 
 from .._checks import Dial
+from .._observe import Event
 from .._philox import draw_gumbel_of
 from ..noise import Noise
-from ._functions import make_problem, scan
+from ._functions import choose, logsumexp, make_problem, mix, scan
 from ._problem import Problem
 
 
@@ -49,7 +51,7 @@ class Seen:
         p, at = self.problem, index.clamp(min=0).reshape(self.lse.shape)
         if p.index is not None:
             return (p.index == at).to(self.lse.dtype).reshape(self.batch)
-        a = (p.query.to(p.island) * p.codes(at).to(p.island)).sum(-1)
+        a = (p.query.to(p.compute_dtype) * p.codes(at).to(p.compute_dtype)).sum(-1)
         if p.noisy:
             noise = draw_gumbel_of(p.keys, at) if p.noise is None else _at(p.noise, at)
             a = a + p.beta * noise
@@ -89,7 +91,7 @@ def gumbel_softmax(
     hard: bool = False,
 ) -> tuple[Tensor, Seen]:
     """:func:`dcgraph.mix`."""
-    p, batch = make_problem(query, codebook, tau, beta, mask, 0.0, noise, generator)
+    p, batch = make_problem(query, codebook, tau, beta, mask, noise, generator)
     value, lse, index, top = scan(p, mixes=True, chooses=hard)
     seen = Seen(p.with_index(index) if hard else p, batch, lse.detach(), top.detach())
     return value.reshape(*batch, codebook.shape[-1]), seen
@@ -107,10 +109,10 @@ def straight_through(
 ) -> tuple[Tensor, Seen]:
     """A row drawn from softmax(theta / beta), with the gradient of the mixture at softmax(theta /
     tau), which has no noise."""
-    p, batch = make_problem(query, codebook, 1.0, beta, mask, 0.0, noise, generator)
+    p, batch = make_problem(query, codebook, 1.0, beta, mask, noise, generator)
     with torch.no_grad():
         _, _, index, _ = scan(p, mixes=False, chooses=True)
-    p, _ = make_problem(query, codebook, tau, 0.0, mask, 0.0, None, None)
+    p, _ = make_problem(query, codebook, tau, 0.0, mask, None, None)
     p = p.with_index(index)
     value, lse, _, top = scan(p, mixes=True, chooses=False)
     seen = Seen(p, batch, lse.detach(), top.detach())
@@ -122,3 +124,61 @@ MIXERS: dict[str, Mixer] = {
     "straight_through_gumbel_softmax": partial(gumbel_softmax, hard=True),
     "straight_through": straight_through,
 }
+
+
+@dataclass(frozen=True)
+class CodebookEvent(Event):
+    """One call of a node whose logits are products of its input with a codebook.
+
+    The answers are those of :class:`dcgraph._observe.Event`, without a matrix.
+    """
+
+    codebook: Tensor | None = None
+    seen: Seen | None = None  # in training
+
+    @property
+    def categories(self) -> int:
+        return self._codebook.shape[-2]
+
+    @property
+    def _codebook(self) -> Tensor:
+        assert self.codebook is not None
+        return self.codebook.detach()
+
+    @property
+    def _query(self) -> Tensor:
+        return self.input.detach().to(self._codebook.dtype)
+
+    @property
+    def _seen(self) -> Seen:
+        assert self.seen is not None
+        return self.seen
+
+    def chosen(self) -> Tensor:
+        return self._seen.chosen() if self.index is None else self.index
+
+    def most_probable(self) -> Tensor:
+        return choose(self._query, self._codebook, beta=0.0, mask=self.mask)[0]
+
+    def probability(self, index: Tensor) -> Tensor:
+        codes = self._codebook[index.clamp(min=0)]
+        theta = (self._query * codes).sum(-1).float()
+        return (theta - self._logsumexp()).exp()
+
+    @torch.no_grad()
+    def entropy(self) -> Tensor:
+        """log sum exp(theta) - <p, theta>, and <p, theta> is the query times its mixture."""
+        lse = self._logsumexp()
+        mean = mix(self._query, self._codebook, beta=0.0, mask=self.mask)
+        entropy = lse - (self._query * mean).sum(-1).float()
+        return entropy.masked_fill(lse == -math.inf, 0.0)
+
+    def largest_weight(self) -> Tensor:
+        return self._seen.largest_weight()
+
+    def weight(self, index: Tensor) -> Tensor:
+        return self._seen.weight(index)
+
+    @torch.no_grad()
+    def _logsumexp(self) -> Tensor:
+        return logsumexp(self._query, self._codebook, mask=self.mask)

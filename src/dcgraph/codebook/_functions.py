@@ -1,10 +1,11 @@
-"""The four functions: mix, choose, log_sum_exp and cross_entropy."""
+"""The four functions: mix, choose, logsumexp and cross_entropy."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
-from typing import Any, get_args
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -12,7 +13,6 @@ from torch import Tensor
 
 from .._checks import (
     Dial,
-    check_choice,
     check_dial,
     check_mask,
     check_one_per_row,
@@ -21,11 +21,16 @@ from .._checks import (
     read,
 )
 from ..noise import Noise, check_noise, is_zero, random_keys
-from . import _dropping as dropping
 from . import _operators as operators
-from . import _plain as plain
-from ._problem import Problem
-from ._ways import STREAMING_DIM, Way, best_way, can_stream
+from ._problem import (
+    STREAMING_DIM,
+    Found,
+    Implementation,
+    Problem,
+    can_stream,
+    fastest,
+    scan_dense,
+)
 
 _DTYPES = torch.float32, torch.bfloat16, torch.float16, torch.float64
 
@@ -38,10 +43,8 @@ def mix(
     beta: Dial = 1.0,
     hard: bool = False,
     mask: Bool[Tensor, "..."] | None = None,
-    dropout: float = 0.0,
     noise: Noise | None = None,
     generator: torch.Generator | None = None,
-    way: Way | None = None,
 ) -> Float[Tensor, "*batch dim"]:
     r"""A mixture of codebook rows: :math:`v = z^\top C`, z = softmax((C q + beta G) / tau).
 
@@ -58,20 +61,17 @@ def mix(
         hard: return the row with the largest logit after noise, to the bit, with the gradient of
             the mixture (straight-through).
         mask: True where a category may be chosen, broadcast against the logits [..., categories].
-        dropout: share of the codebook's entries that are 0 in this call, while the others grow to
-            make up for it: what ``F.dropout(codebook)`` would do.
-        noise: a tensor G of scale 1 to replay, or the law to draw it from: "gumbel", or "reversed"
-            for -G.
+        noise: a tensor G of scale 1 to replay, or the distribution to draw it from: "gumbel", or
+            "reversed" for -G.
         generator: where the seed of the noise is drawn from; None is torch's global generator.
-        way: "plain", "blockwise" or "streaming"; None takes the fastest of bounded memory.
 
     >>> import torch, dcgraph as dc
     >>> codebook = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
     >>> dc.mix(torch.tensor([3.0, 0.0]), codebook, beta=0.0)
     tensor([0.9480, 0.0473])
     """
-    p, batch = make_problem(query, codebook, tau, beta, mask, dropout, noise, generator)
-    value, *_ = scan(p, way, mixes=True, chooses=hard)
+    p, batch = make_problem(query, codebook, tau, beta, mask, noise, generator)
+    value, *_ = scan(p, mixes=True, chooses=hard)
     return value.reshape(*batch, codebook.shape[-1])
 
 
@@ -81,10 +81,8 @@ def choose(
     *,
     beta: Dial = 1.0,
     mask: Bool[Tensor, "..."] | None = None,
-    dropout: float = 0.0,
     noise: Noise | None = None,
     generator: torch.Generator | None = None,
-    way: Way | None = None,
 ) -> tuple[Int[Tensor, "*batch"], Float[Tensor, "*batch dim"]]:
     r"""Index and codebook row of a draw from softmax(query . codebook / beta), by Gumbel-max.
 
@@ -94,36 +92,33 @@ def choose(
 
     >>> import torch, dcgraph as dc
     >>> codebook = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
-    >>> dc.choose(torch.tensor([[0.0, 3.0]]), codebook, beta=0.0)
+    >>> dc.codebook.choose(torch.tensor([[0.0, 3.0]]), codebook, beta=0.0)
     (tensor([1]), tensor([[0., 1.]]))
     """
-    p, batch = make_problem(query, codebook, 1.0, beta, mask, dropout, noise, generator)
+    p, batch = make_problem(query, codebook, 1.0, beta, mask, noise, generator)
     with torch.no_grad():
-        _, _, index, _ = scan(p, way, mixes=False, chooses=True)
+        _, _, index, _ = scan(p, mixes=False, chooses=True)
     row = p.codes(index.clamp(min=0)).masked_fill(index.unsqueeze(-1) < 0, 0.0)
     return index.reshape(batch), row.reshape(*batch, codebook.shape[-1])
 
 
-def log_sum_exp(
+def logsumexp(
     query: Float[Tensor, "*batch dim"],
     codebook: Float[Tensor, "*groups categories dim"],
     tau: Dial = 1.0,
     *,
     mask: Bool[Tensor, "..."] | None = None,
-    dropout: float = 0.0,
-    generator: torch.Generator | None = None,
-    way: Way | None = None,
 ) -> Float[Tensor, "*batch"]:
     r"""The log-partition :math:`\log \sum_j \exp(\langle q, C_j \rangle / \tau)`, in float32.
 
     Arguments as in :func:`mix`.
 
     >>> import torch, dcgraph as dc
-    >>> dc.log_sum_exp(torch.zeros(1, 4), torch.randn(1000, 4))
+    >>> dc.codebook.logsumexp(torch.zeros(1, 4), torch.randn(1000, 4))
     tensor([6.9078])
     """
-    p, batch = make_problem(query, codebook, tau, 0.0, mask, dropout, None, generator)
-    _, lse, _, _ = scan(p, way, mixes=False, chooses=False)
+    p, batch = make_problem(query, codebook, tau, 0.0, mask, None, None)
+    _, lse, _, _ = scan(p, mixes=False, chooses=False)
     return lse.reshape(batch)
 
 
@@ -134,9 +129,6 @@ def cross_entropy(
     tau: Dial = 1.0,
     *,
     mask: Bool[Tensor, "..."] | None = None,
-    dropout: float = 0.0,
-    generator: torch.Generator | None = None,
-    way: Way | None = None,
 ) -> Float[Tensor, "*batch"]:
     r"""The loss of every query against all rows: -log softmax(query . codebook / tau)[target].
 
@@ -145,40 +137,45 @@ def cross_entropy(
 
     >>> import torch, dcgraph as dc
     >>> codebook = torch.tensor([[5.0, 0.0], [0.0, 5.0]])
-    >>> dc.cross_entropy(torch.tensor([[1.0, 0.0]]), codebook, torch.tensor([0]))
+    >>> dc.codebook.cross_entropy(torch.tensor([[1.0, 0.0]]), codebook, torch.tensor([0]))
     tensor([0.0067])
     """
-    p, batch = make_problem(query, codebook, tau, 0.0, mask, dropout, None, generator)
+    p, batch = make_problem(query, codebook, tau, 0.0, mask, None, None)
     _check_target(target, batch, codebook.shape[-2])
     p = p.with_target(target.reshape(p.query.shape[:2]))
-    _, loss, _, _ = scan(p, way, mixes=False, chooses=False)
+    _, loss, _, _ = scan(p, mixes=False, chooses=False)
     return loss.reshape(batch)
 
 
-def scan(
-    p: Problem, way: Way | None = None, *, mixes: bool, chooses: bool
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Value, log-sum-exp, argmax and maximum by one of the ways, see :mod:`.operators`."""
-    if way is None:
-        way = best_way(p)
-        if way != "plain" and p.dropout and p.codebook.numel() <= dropping.SMALL:
-            once = dropping.dropped(p.codebook, p.keys[:, 0], p.dropout)
-            p = replace(p, codebook=once, dropout=0.0)
-            way = best_way(p)
-    else:
-        check_choice("way", way, get_args(Way))
-        if way == "streaming" and not can_stream(p):
-            raise ValueError(
-                'way="streaming" is for CUDA with Triton, float32 or bfloat16, a width of at most '
-                f"{STREAMING_DIM} and no dropout; leave it out to have the fastest that can do it."
-            )
+def scan(p: Problem, *, mixes: bool, chooses: bool) -> Found:
+    """Value, log-sum-exp, argmax and maximum, see :func:`._operators.scan`."""
+    implementation = fastest(p) if _forced is None else _forced
+    if implementation == "streaming" and not can_stream(p):
+        raise ValueError(
+            "the streaming implementation is for CUDA with Triton, float32 or bfloat16, and a "
+            f"width of at most {STREAMING_DIM}; take another one."
+        )
     with torch.autocast(p.query.device.type, enabled=False):
-        if way == "plain":
-            found = plain.scan(p, mixes=mixes, chooses=chooses)
+        if implementation == "dense":
+            found = scan_dense(p, mixes=mixes, chooses=chooses)
         else:
-            found = operators.scan(p, way, mixes=mixes, chooses=chooses)
+            found = operators.scan(p, implementation, mixes=mixes, chooses=chooses)
     check_rows(found[3].unsqueeze(-1), -1)
     return found
+
+
+_forced: Implementation | None = None
+
+
+@contextmanager
+def using(implementation: Implementation | None) -> Iterator[None]:
+    """Take that implementation of all four functions, None for the fastest: tests compare them."""
+    global _forced
+    before, _forced = _forced, implementation
+    try:
+        yield
+    finally:
+        _forced = before
 
 
 def make_problem(
@@ -187,7 +184,6 @@ def make_problem(
     tau: Dial,
     beta: Dial,
     mask: Tensor | None,
-    dropout: float,
     noise: Noise | None,
     generator: torch.Generator | None,
 ) -> tuple[Problem, tuple[int, ...]]:
@@ -202,23 +198,21 @@ def make_problem(
     check_noise(noise, logits)
     if mask is not None:
         check_mask(mask, logits)
-    if not isinstance(dropout, int | float) or not 0 <= dropout < 1:
-        raise ValueError(f"dropout={dropout}, but the share of dropped entries lies in [0, 1).")
     groups = math.prod(codebook.shape[:-2])
     rows = math.prod(batch[codebook.ndim - 2 :])
-    island = torch.promote_types(query.dtype, torch.float32)
+    compute_dtype = torch.promote_types(query.dtype, torch.float32)
 
     def per_row(dial: Dial) -> Tensor:
         if isinstance(dial, Tensor):
-            return dial.to(query.device, island).expand(*batch, 1).reshape(groups, rows)
+            return dial.to(query.device, compute_dtype).expand(*batch, 1).reshape(groups, rows)
         # Filled on the device: a copy from the host would break a capture.
-        return torch.full((groups, rows), dial, dtype=island, device=query.device)
+        return torch.full((groups, rows), dial, dtype=compute_dtype, device=query.device)
 
     def per_logit(value: Tensor) -> Tensor:
         return value.expand(*batch, n).reshape(groups, rows, n)
 
     noisy = not is_zero(beta)
-    if (noisy and not isinstance(noise, Tensor)) or dropout:
+    if noisy and not isinstance(noise, Tensor):
         keys = random_keys(groups * rows, query.device, generator)
     else:
         keys = torch.zeros(groups * rows, dtype=torch.int64, device=query.device)
@@ -228,12 +222,11 @@ def make_problem(
         per_row(tau),
         -per_row(beta) if isinstance(noise, str) and noise == "reversed" else per_row(beta),
         keys.view(groups, rows),
-        per_logit(noise).to(island) if noisy and isinstance(noise, Tensor) else None,
+        per_logit(noise).to(compute_dtype) if noisy and isinstance(noise, Tensor) else None,
         None if mask is None else per_logit(mask),
         None,
         None,
         noisy,
-        float(dropout),
     )
     return p, batch
 

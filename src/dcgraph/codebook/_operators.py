@@ -1,20 +1,19 @@
-"""The ways that recompute, as operators of torch: with gradients, under vmap and when compiled."""
+"""The implementations that recompute, as torch operators: gradients, vmap and torch.compile."""
 
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..kernels.operators import differentiable, in_front
+from ..kernels._operators import differentiable, in_front
+from . import _blocks as blocks
 from . import _blockwise as blockwise
-from ._problem import Problem
+from ._problem import Found, Implementation, Problem
 
-_TENSORS = 9  # the fields of a Problem that are tensors or None; noisy, dropout and way follow
+_TENSORS = 9  # the fields of a Problem that are tensors or None; noisy follows
 
 
-def scan(
-    p: Problem, way: str, *, mixes: bool, chooses: bool
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def scan(p: Problem, implementation: Implementation, *, mixes: bool, chooses: bool) -> Found:
     """Go over the codebook once: the value, log-sum-exp, argmax and maximum of a, for every row.
 
     There is a value if it ``mixes``: the mixture or, if it ``chooses`` as well or the problem has
@@ -26,7 +25,7 @@ def scan(
     fields = (p.query, p.codebook, p.tau, p.beta, p.keys, p.noise, p.mask, p.target, p.index)
     run = differentiable(_Scan, _forward)
     learns = torch.is_grad_enabled()  # under vmap no tensor says whether it requires a gradient
-    value, lse, index, top, *_ = run(*fields, p.noisy, p.dropout, way, mixes, chooses, learns)
+    value, lse, index, top, *_ = run(*fields, p.noisy, implementation, mixes, chooses, learns)
     return value, lse, index, top
 
 
@@ -42,15 +41,14 @@ def _forward(
     target: Tensor | None,
     index: Tensor | None,
     noisy: bool,
-    dropout: float,
-    way: str,
+    implementation: str,
     mixes: bool,
     chooses: bool,
     learns: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    p = Problem(query, codebook, tau, beta, keys, noise, mask, target, index, noisy, dropout)
-    if way == "streaming":
-        from ..kernels import streaming
+    p = Problem(query, codebook, tau, beta, keys, noise, mask, target, index, noisy)
+    if implementation == "streaming":
+        from ..kernels import _codebook_stream as streaming  # imports Triton
 
         mixture, lse, best, top = streaming.forward(p, mixes=mixes, chooses=chooses)
         entries, bases = mixture.new_empty(0), lse.new_empty(0)
@@ -79,7 +77,7 @@ def _is_hard(p: Problem, chooses: bool) -> bool:
 def _is_apart(p: Problem, mixes: bool, chooses: bool) -> bool:
     """Whether the mixture that the backward pass needs is not the value: that is a row of the
     codebook, or rounded, and a rounded one would leave more of <v, C - m> than there is."""
-    return mixes and (_is_hard(p, chooses) or p.query.dtype != p.island)
+    return mixes and (_is_hard(p, chooses) or p.query.dtype != p.compute_dtype)
 
 
 def _at_target(p: Problem, target: Tensor) -> Tensor:
@@ -109,35 +107,32 @@ def _backward(
     target: Tensor | None,
     index: Tensor | None,
     noisy: bool,
-    dropout: float,
-    way: str,
+    implementation: str,
     learns_dials: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Of ``entries`` the room above the weights is written to, which nobody reads before that."""
-    p = Problem(query, codebook, tau, beta, keys, noise, mask, target, index, noisy, dropout)
+    p = Problem(query, codebook, tau, beta, keys, noise, mask, target, index, noisy)
     if target is not None:
         lse = lse + _at_target(p, target)
-    if way == "streaming" and not learns_dials:
-        from ..kernels import streaming_backward
+    if implementation == "streaming" and not learns_dials:
+        from ..kernels import _codebook_stream_backward as streaming  # imports Triton
 
-        d_query, d_codebook = streaming_backward.backward(p, value, lse, of_value, of_lse)
+        d_query, d_codebook = streaming.backward(p, value, lse, of_value, of_lse)
         d_tau, d_beta = lse.new_empty(0), lse.new_empty(0)
     else:
-        kept = blockwise.Kept(entries.data, bases)  # autograd need not know of the room in it
+        kept = blocks.Kept(entries.data, bases)  # autograd need not know of the room in it
         d_query, d_codebook, d_tau, d_beta = blockwise.backward(
             p, value, lse, of_value, of_lse, kept, learns_dials
         )
     if index is not None and of_value is not None:
-        _add_to_chosen(p, index, of_value, d_codebook)
+        _add_to_chosen(index, of_value, d_codebook)
     return d_query, d_codebook, d_tau, d_beta
 
 
-def _add_to_chosen(p: Problem, index: Tensor, of_mixture: Tensor, d_codebook: Tensor) -> None:
+def _add_to_chosen(index: Tensor, of_mixture: Tensor, d_codebook: Tensor) -> None:
     """dC_j += v of the rows that chose j."""
     at = index.clamp(min=0)
     values = of_mixture.to(d_codebook.dtype) * (index >= 0).unsqueeze(-1)
-    if p.dropout:
-        values = values * p.kept(at).to(values.dtype)
     n = d_codebook.shape[1]
     base = torch.arange(len(index), device=index.device).unsqueeze(-1) * n
     d_codebook.view(-1, d_codebook.shape[-1]).index_add_(
@@ -147,14 +142,14 @@ def _add_to_chosen(p: Problem, index: Tensor, of_mixture: Tensor, d_codebook: Te
 
 @_forward.register_fake
 def _(query: Tensor, *others: Any) -> tuple[Tensor, ...]:
-    p = Problem(query, *others[:10])
-    way, mixes, chooses, learns = others[10:]
+    p = Problem(query, *others[:9])
+    implementation, mixes, chooses, learns = others[9:]
     value = query.new_empty(*query.shape[:2], query.shape[2] if mixes else 0)
-    of_rows = query.new_empty(query.shape[:2], dtype=p.island)
-    made = way == "streaming" or blockwise.makes_mixture(p, mixes, chooses, learns)
+    of_rows = query.new_empty(query.shape[:2], dtype=p.compute_dtype)
+    made = implementation == "streaming" or blocks.makes_mixture(p, mixes, chooses, learns)
     mixture = of_rows.new_empty(*query.shape[:2], query.shape[2] if made else 0)
-    shapes: Any = (0, 0) if way == "streaming" else blockwise.kept_shapes(p, mixes, learns)
-    dtype = query.dtype if way == "streaming" else blockwise.kept_dtype(p, mixes)
+    shapes: Any = (0, 0) if implementation == "streaming" else blocks.kept_shapes(p, mixes, learns)
+    dtype = query.dtype if implementation == "streaming" else blocks.kept_dtype(p, mixes)
     return (
         value,
         torch.empty_like(of_rows),
@@ -162,7 +157,7 @@ def _(query: Tensor, *others: Any) -> tuple[Tensor, ...]:
         torch.empty_like(of_rows),
         mixture if _is_apart(p, mixes, chooses) else mixture.new_empty(0),
         query.new_empty(shapes[0], dtype=dtype),
-        query.new_empty(shapes[1], dtype=p.island),
+        query.new_empty(shapes[1], dtype=p.compute_dtype),
     )
 
 
@@ -192,11 +187,11 @@ def _joined(value: Tensor | None, dim: int | None, size: int, into: int) -> Tens
 def _(info: Any, in_dims: Any, *arguments: Any) -> Any:
     """Replicas that share a codebook are more rows of it; others are more groups.
 
-    Dropout is of the codebook: with it, replicas are groups always. Where replicas are rows, no
-    weights are kept, for in the backward pass they are groups: each has a gradient of its own.
+    Where replicas are rows, no weights are kept, for in the backward pass they are groups: each has
+    a gradient of its own.
     """
     size, options = info.batch_size, list(arguments[_TENSORS:])
-    shared = in_dims[1] is None and not options[1]
+    shared = in_dims[1] is None
     into = 1 if shared else 0
     joined = [
         value if shared and place == 1 else _joined(value, dim, size, into)
@@ -251,7 +246,7 @@ class _Scan(torch.autograd.Function):
         ctx.save_for_backward(
             value if mixture.ndim == 1 else mixture, lse, entries, bases, *tensors
         )
-        ctx.options = inputs[_TENSORS : _TENSORS + 3]
+        ctx.options = inputs[_TENSORS : _TENSORS + 2]
 
     @staticmethod
     def backward(ctx: Any, of_value: Any, of_lse: Any, *_: Any) -> tuple[Any, ...]:
@@ -259,7 +254,7 @@ class _Scan(torch.autograd.Function):
         run = differentiable(_ScanBackward, _backward)
         found = run(of_value, of_lse, *ctx.saved_tensors, *ctx.options, learns)
         of_dials = found[2:] if learns else (None, None)
-        return (*found[:2], *of_dials, *[None] * 11)
+        return (*found[:2], *of_dials, *[None] * 10)
 
 
 class _ScanBackward(torch.autograd.Function):
@@ -278,7 +273,8 @@ class _ScanBackward(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> None:
         raise RuntimeError(
-            'mixing without the whole matrix has no second derivative; pass way="plain" for that.'
+            "over so large a codebook there is no second derivative; "
+            "for that use gumbel_softmax(query @ codebook.T) @ codebook."
         )
 
 

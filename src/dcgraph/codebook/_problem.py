@@ -1,13 +1,32 @@
-"""What all ways of mixing are given."""
+"""What all implementations are given, which of them to take, and the dense one."""
 
 from __future__ import annotations
 
+import math
+import warnings
 from dataclasses import dataclass, replace
+from functools import cache
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from .._philox import draw_kept
+from .. import kernels
+from .._philox import draw_gumbel_at
+from ..functional import one_hot, straight_through
+
+Implementation = Literal["dense", "blockwise", "streaming"]
+"""With a matrix of all logits, block by block of the codebook, or in one kernel on a GPU."""
+
+Found = tuple[Tensor, Tensor, Tensor, Tensor]
+"""Value, log-sum-exp, argmax and maximum of every row, see :func:`._operators.scan`."""
+
+_SMALL = {"cpu": 1 << 18, "cuda": 1 << 20}
+"""Up to so many logits their matrix is no burden, and nothing has to be computed twice."""
+
+STREAMING_DIM = 128
+"""Up to this width a tile of the mixture fits beside its queries into the registers of a GPU, and
+the stream is faster. Wider ones are matrix products that cuBLAS does better."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +46,6 @@ class Problem:
     target: Tensor | None  # [groups, rows]: wanted is lse(a) - a[target]
     index: Tensor | None  # [groups, rows]: wanted is this row, with the gradient of the mixture
     noisy: bool  # False where beta is known to be 0
-    dropout: float
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -35,7 +53,7 @@ class Problem:
         return *self.query.shape[:2], *self.codebook.shape[1:]
 
     @property
-    def island(self) -> torch.dtype:
+    def compute_dtype(self) -> torch.dtype:
         """What sums and exponentials are computed in."""
         return torch.promote_types(self.query.dtype, torch.float32)
 
@@ -46,13 +64,72 @@ class Problem:
         return replace(self, index=index)
 
     def codes(self, index: Tensor) -> Tensor:
-        """The rows [groups, rows, dim] of the codebook with these indices, after dropout."""
+        """The rows [groups, rows, dim] of the codebook with these indices."""
         wide = index.unsqueeze(-1).expand(*index.shape, self.codebook.shape[-1])
-        codes = self.codebook.gather(1, wide)
-        if self.dropout:
-            codes = codes * self.kept(index).to(codes.dtype)
-        return codes
+        return self.codebook.gather(1, wide)
 
-    def kept(self, index: Tensor) -> Tensor:
-        """Dropout factors [groups, rows, dim] of the rows with these indices."""
-        return draw_kept(self.keys[:, 0], index, self.codebook.shape[-1], self.dropout)
+
+def fastest(p: Problem) -> Implementation:
+    """The fastest implementation for this device and these sizes whose memory is bounded."""
+    groups, rows, n, _ = p.shape
+    on_gpu = p.query.device.type == "cuda"
+    if groups * rows * n <= _SMALL["cuda" if on_gpu else "cpu"]:
+        return "dense"
+    if on_gpu and not kernels.available() and not torch.compiler.is_compiling():
+        _warn_without_triton()
+    return "streaming" if can_stream(p) else "blockwise"
+
+
+def can_stream(p: Problem) -> bool:
+    """Whether the streaming kernel can do it at all."""
+    return (
+        p.query.device.type == "cuda"
+        and p.query.dtype in (torch.float32, torch.bfloat16)
+        and p.codebook.dtype == p.query.dtype
+        and p.codebook.shape[-1] <= STREAMING_DIM
+        and kernels.available()
+    )
+
+
+@cache
+def _warn_without_triton() -> None:
+    warnings.warn(
+        "Triton cannot be imported, so that choices over a codebook run without their kernels on "
+        "this GPU: slower, with the same results; install the package triton to change that.",
+        RuntimeWarning,
+        stacklevel=5,
+    )
+
+
+def scan_dense(p: Problem, *, mixes: bool, chooses: bool) -> Found:
+    """The definition: logits, noise and softmax as whole matrices, and torch's own gradients.
+
+    Arguments and result as in :func:`._operators.scan`.
+    """
+    codebook = p.codebook.to(p.query.dtype)
+    a = _perturbed(p, codebook)
+    top, index = a.max(-1)
+    empty = top == -math.inf
+    index = index.masked_fill(empty, -1) if p.index is None else p.index
+    if not mixes:
+        lse = a.logsumexp(-1)
+        if p.target is not None:
+            lse = lse - a.gather(-1, p.target.unsqueeze(-1)).squeeze(-1)
+        return a.new_empty(0), lse, index, top
+    none = empty.unsqueeze(-1)
+    z = a.masked_fill(none, 0.0).softmax(-1).masked_fill(none, 0.0)
+    if chooses or p.index is not None:
+        z = straight_through(one_hot(index, z.shape[-1], z.dtype), z)
+    return z.to(codebook.dtype) @ codebook, a.logsumexp(-1), index, top
+
+
+def _perturbed(p: Problem, codebook: Tensor) -> Tensor:
+    """a = (S + beta G) / tau."""
+    a = (p.query @ codebook.mT).to(p.compute_dtype)
+    if p.noisy:
+        noise = p.noise
+        if noise is None:
+            noise = draw_gumbel_at(p.keys, 0, codebook.shape[1], p.compute_dtype)
+        a = a + p.beta.unsqueeze(-1) * noise
+    a = a / p.tau.unsqueeze(-1)
+    return a if p.mask is None else a.masked_fill(~p.mask, -math.inf)

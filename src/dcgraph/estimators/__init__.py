@@ -12,7 +12,8 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from .._checks import Dial, check_choice
+from .._arguments import check_choice
+from .._checks import Dial
 from ..functional import gumbel_softmax
 from ..noise import Noise
 from .straight_through import straight_through_softmax

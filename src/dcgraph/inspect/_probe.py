@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from .._observe import Event, observing
-from ..nodes import named_nodes as nodes
+from ..nodes import named_nodes
 
 SATURATED = 0.99
 """A relaxed row whose largest entry is above this passes hardly any gradient to its logits."""
@@ -137,7 +137,7 @@ def probe(model: nn.Module, closure: Callable[[], Tensor]) -> Report:
     >>> [(row.name, row.call, row.categories) for row in report.readings]
     [('Discrete', 0, 3)]
     """
-    names = {id(node): name for name, node in nodes(model)}
+    names = {id(node): name for name, node in named_nodes(model)}
     if not names:
         raise ValueError(f"{type(model).__name__} has no discrete nodes to probe.")
     with _restored(model), torch.inference_mode(False), torch.enable_grad():

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from .._observe import Event, observing
-from ..nodes import named_nodes as nodes
+from ..nodes import named_nodes
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def trace(model: nn.Module) -> Iterator[Trace]:
     >>> print(steps)
     Categorical[0]: 1 0
     """
-    names = {id(node): name for name, node in nodes(model)}
+    names = {id(node): name for name, node in named_nodes(model)}
     calls: Counter[str] = Counter()
     steps = Trace()
 

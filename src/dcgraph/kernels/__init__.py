@@ -1,16 +1,14 @@
-"""Triton kernels for CUDA. Each has a plain torch twin, which its module names.
+"""Triton kernels for CUDA. Each has a reference implementation in torch, which its module names.
 
-This package stands below its callers, the twins' modules; it imports nothing of the library.
+This package stands below its callers, where the references are; it imports nothing of the library.
+Its modules import Triton, so they are imported where a kernel runs; the package itself does not.
 """
 
-import torch
+from importlib.util import find_spec
+
+_TRITON = find_spec("triton") is not None  # without importing it, which takes a second
 
 
-@torch.compiler.assume_constant_result
 def available() -> bool:
     """Whether the kernels can be imported: there are GPUs without Triton."""
-    try:
-        import triton  # noqa: F401
-    except ImportError:
-        return False
-    return True
+    return _TRITON

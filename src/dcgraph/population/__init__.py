@@ -1,4 +1,4 @@
-"""Populations: R replicas of any module as one program."""
+"""Populations: R replicas of any module, trained and evaluated as one program."""
 
 from ._population import Population
 

@@ -39,7 +39,7 @@ def adam_(
 ) -> None:
     """One step of Adam (Kingma and Ba, 2015), in place; ``step`` counts from 1 and is a tensor.
 
-    Gradients are given for stretches of columns; no other columns move. A row whose learning rate
+    Gradients are given for some columns; no others move. A row whose learning rate
     is 0 keeps its weights, whatever its gradient. torch's own takes one learning rate for a whole
     tensor.
     """
@@ -81,7 +81,7 @@ def _row_by_row(
 def _by_kernels(
     weights: Tensor, gradients: Gradients, moments: Moments, lr: Tensor, step: Tensor
 ) -> None:
-    from ..kernels import adam as kernel
+    from ..kernels import _population as kernel  # imports Triton
 
     sizes = kernel.corrected(lr, step, (_BETA1, _BETA2), _EPSILON)
     shares = 1 - _BETA1, 1 - _BETA2

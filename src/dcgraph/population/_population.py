@@ -29,14 +29,26 @@ class Population:
     Args:
         build: makes a fresh model from torch's global random numbers.
         seeds: one per replica; replica r starts as ``build`` makes it after manual_seed(seeds[r]).
-        device: where to train.
+        device: where the replicas are; None is the CPU.
+
+    >>> import torch, dcgraph as dc
+    >>> population = dc.Population(lambda: dc.Discrete(4, 3), seeds=range(8))
+    >>> u = torch.randn(5, 4)
+    >>> population.map(lambda model, u: model(u), population.weights, u, in_dims=(None,)).shape
+    torch.Size([8, 5, 4])
     """
 
     weights: Float[Tensor, "replicas parameters"]
 
     def __init__(
-        self, build: Callable[[], nn.Module], seeds: Sequence[int], device: torch.device
+        self,
+        build: Callable[[], nn.Module],
+        seeds: Sequence[int],
+        device: torch.device | str | None = None,
     ) -> None:
+        if not seeds:
+            raise ValueError("seeds is empty, but a population has at least one replica.")
+        device = torch.device("cpu" if device is None else device)
         rows = []
         constants: dict[str, Tensor] | None = None
         for seed in seeds:
@@ -80,9 +92,9 @@ class Population:
     ) -> Any:
         """``function(model, *arguments)`` for every replica; ``in_dims``: 0 or None for each.
 
-        The weights may be in :meth:`pieces`. Noise and dropout are drawn afresh for every replica.
+        The weights may be in :meth:`slices`. Noise and dropout are drawn afresh for every replica.
         """
-        pieces = self.pieces(weights) if isinstance(weights, Tensor) else weights
+        slices = self.slices(weights) if isinstance(weights, Tensor) else weights
 
         def one(parameters: dict[str, Tensor], dials: dict[str, Tensor], *own: Any) -> Any:
             buffers = {f"model.{path}": dials[name] for path, name in self._dial_of.items()}
@@ -90,14 +102,14 @@ class Population:
 
         if self.replicas > 1:
             mapped = vmap(one, in_dims=(0, 0, *in_dims), randomness="different")
-            return mapped(pieces, self.dials, *arguments)
+            return mapped(slices, self.dials, *arguments)
         # The same without the price of vmap: half of a small step on the CPU.
         first = lambda tensor: tensor[0]  # noqa: E731
         single = [
             value if dim is None else tree_map(first, value)
             for value, dim in zip(arguments, in_dims, strict=True)
         ]
-        own = tree_map(lambda piece: piece.squeeze(0), pieces)  # a view, its gradient too
+        own = tree_map(lambda tensor: tensor.squeeze(0), slices)  # a view, its gradient too
         result = one(own, tree_map(first, self.dials), *single)
         return tree_map(lambda tensor: tensor.unsqueeze(0), result)
 
@@ -110,7 +122,7 @@ class Population:
         """
         model = copy.deepcopy(self.template) if into is None else into
         row = (self.weights if weights is None else weights)[index].detach()
-        own = self.pieces(row)
+        own = self.slices(row)
         with torch.no_grad():
             for name, parameter in model.named_parameters():
                 parameter.copy_(own[f"model.{name}"])
@@ -119,32 +131,32 @@ class Population:
                     module.get_buffer(name).copy_(self.dials[name][index])
         return model
 
-    def pieces(self, rows: Float[Tensor, "*replicas parameters"]) -> dict[str, Tensor]:
-        """Rows of weights parameter by parameter, as views."""
-        pieces = rows.split(self._sizes, -1)[::2]  # every other one is padding
+    def slices(self, rows: Float[Tensor, "*replicas parameters"]) -> dict[str, Tensor]:
+        """Rows of weights as parameter slices: parameter by parameter, as views."""
+        slices = rows.split(self._sizes, -1)[::2]  # every other one is padding
         shapes = self._shapes.items()
         return {
-            f"model.{n}": piece.unflatten(-1, s)
-            for (n, s), piece in zip(shapes, pieces, strict=True)
+            f"model.{name}": columns.unflatten(-1, shape)
+            for (name, shape), columns in zip(shapes, slices, strict=True)
         }
 
-    def stretches(self, pieces: Sequence[Tensor]) -> Iterator[tuple[slice, Tensor]]:
-        """Pieces in their order, such as gradients, as stretches of columns of ``weights``.
+    def columns(self, slices: Sequence[Tensor]) -> Iterator[tuple[slice, Tensor]]:
+        """Parameter slices in their order, such as gradients, as columns of ``weights``.
 
-        A large piece is a stretch as it is, for a copy has its price. Small neighbours are joined,
-        for a stretch has one, too.
+        A large one is handed back as it is, for a copy has its price. Small neighbours are joined,
+        for each tensor handed back has one, too.
         """
         sizes, paddings = self._sizes[::2], self._sizes[1::2]
         starts = list(itertools.accumulate(self._sizes, initial=0))[::2]
         kinds = [place if size > _LARGE else -1 for place, size in enumerate(sizes)]
         for _, members in itertools.groupby(range(len(sizes)), kinds.__getitem__):
             first, *others = members
-            parts = [pieces[first].flatten(1)]
+            parts = [slices[first].flatten(1)]
             for place in others:
                 padding = parts[0].new_zeros(self.replicas, paddings[place - 1])
-                parts += [padding, pieces[place].flatten(1)]
-            stretch = torch.cat(parts, 1) if others else parts[0]
-            yield slice(starts[first], starts[first] + stretch.shape[1]), stretch
+                parts += [padding, slices[place].flatten(1)]
+            joined = torch.cat(parts, 1) if others else parts[0]
+            yield slice(starts[first], starts[first] + joined.shape[1]), joined
 
 
 class _Call(nn.Module):
@@ -163,12 +175,12 @@ def _size_and_padding(parameter: Tensor) -> tuple[int, int]:
 
 
 def _flatten(model: nn.Module) -> Tensor:
-    pieces = []
+    parts = []
     for parameter in model.parameters():
         if parameter.dtype != torch.float32:
             raise TypeError(f"a parameter is {parameter.dtype}; populations train in float32.")
-        pieces += [parameter.detach().flatten(), torch.zeros(_size_and_padding(parameter)[1])]
-    return torch.cat(pieces)
+        parts += [parameter.detach().flatten(), torch.zeros(_size_and_padding(parameter)[1])]
+    return torch.cat(parts) if parts else torch.zeros(0)  # a rule has no parameters
 
 
 def _same_constants(model: nn.Module, before: dict[str, Tensor] | None) -> dict[str, Tensor]:

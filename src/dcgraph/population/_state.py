@@ -1,4 +1,4 @@
-"""The course of training: which replicas are alive, their losses, the learning rates of a step."""
+"""The state of training: which replicas are alive, their losses, the learning rates of a step."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .. import kernels
 
 
 @dataclass
-class Course:
+class TrainerState:
     """Of all replicas, on their device; changed in place, so that a captured step sees it."""
 
     step: Int[Tensor, ""]
@@ -23,8 +23,8 @@ class Course:
     loss_sum: Float[Tensor, " replicas"]
 
 
-def started(replicas: int, device: torch.device) -> Course:
-    return Course(
+def initial_state(replicas: int, device: torch.device) -> TrainerState:
+    return TrainerState(
         torch.zeros((), dtype=torch.long, device=device),
         torch.ones(replicas, dtype=torch.bool, device=device),
         torch.full((replicas,), -1, device=device),
@@ -37,7 +37,7 @@ def totals(
 ) -> Float[Tensor, " replicas"]:
     """The sum of all entries, which shows whether any of them is NaN or infinite."""
     if gradients[0].is_cuda and kernels.available() and not torch.compiler.is_compiling():
-        from ..kernels.state import totals as kernel
+        from ..kernels._population import totals as kernel  # imports Triton
 
         return kernel(gradients)
     return _totals_by_torch(gradients)
@@ -48,7 +48,7 @@ def _totals_by_torch(gradients: Sequence[Tensor]) -> Tensor:
 
 
 def advance_(
-    course: Course,
+    state: TrainerState,
     loss: Float[Tensor, " replicas"],
     total: Float[Tensor, " replicas"],
     lr: Float[Tensor, " replicas"],
@@ -60,22 +60,21 @@ def advance_(
     A replica whose loss, or the sum of whose gradient, is NaN or infinite stops here: its learning
     rate becomes 0. That of the others falls to 0 at the end of all steps, after the flat ones.
     """
-    c = course
-    if c.step.is_cuda and kernels.available() and not torch.compiler.is_compiling():
-        from ..kernels.state import advance_ as kernel
+    if state.step.is_cuda and kernels.available() and not torch.compiler.is_compiling():
+        from ..kernels._population import advance_ as kernel  # imports Triton
 
-        state = c.step, c.alive, c.stopped_at, c.loss_sum
-        return kernel(loss, total, lr, flat_steps, *state, steps)
-    return _advance_by_torch(c, loss, total, lr, flat_steps, steps)
+        numbers = state.step, state.alive, state.stopped_at, state.loss_sum
+        return kernel(loss, total, lr, flat_steps, *numbers, steps)
+    return _advance_by_torch(state, loss, total, lr, flat_steps, steps)
 
 
 def _advance_by_torch(
-    c: Course, loss: Tensor, total: Tensor, lr: Tensor, flat_steps: Tensor, steps: int
+    state: TrainerState, loss: Tensor, total: Tensor, lr: Tensor, flat_steps: Tensor, steps: int
 ) -> Tensor:
     finite = loss.isfinite() & total.isfinite()
-    c.stopped_at.copy_(torch.where(c.alive & ~finite, c.step, c.stopped_at))
-    c.alive.logical_and_(finite)
-    c.loss_sum.add_(torch.where(c.alive, loss, 0.0))
-    remaining = (steps - c.step) / (steps - flat_steps).clamp(min=1)
-    c.step.add_(1)
-    return lr * remaining.clamp(max=1) * c.alive
+    state.stopped_at.copy_(torch.where(state.alive & ~finite, state.step, state.stopped_at))
+    state.alive.logical_and_(finite)
+    state.loss_sum.add_(torch.where(state.alive, loss, 0.0))
+    remaining = (steps - state.step) / (steps - flat_steps).clamp(min=1)
+    state.step.add_(1)
+    return lr * remaining.clamp(max=1) * state.alive

@@ -174,7 +174,7 @@ def _has_kernel(w: Tensor) -> bool:
 
 
 def _by_kernel(w: Tensor) -> Tensor:
-    from ..kernels.trees import marginals as fused
+    from ..kernels._trees import marginals as fused  # imports Triton
 
     return fused(w.reshape(-1, *w.shape[-2:])).view(w.shape)
 

@@ -8,11 +8,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from .._checks import check_choice, check_dial
+from .._arguments import Distribution, check_choice
+from .._checks import check_dial
 from .._observe import Event, is_observed, tell
 from ..functional import one_hot
 from ..nodes import Categorical, Decode
-from ..noise import Law, Noise, check_noise, standard_noise
+from ..noise import Noise, check_noise, standard_noise
 from . import (
     _arborescence as arborescence,
 )
@@ -82,7 +83,9 @@ class TreeEdges(Categorical):
             [1., 0., 0.]])
     """
 
-    def __init__(self, structure: str, *, decode: Decode = "argmax", noise: Law = "gumbel") -> None:
+    def __init__(
+        self, structure: str, *, decode: Decode = "argmax", noise: Distribution = "gumbel"
+    ) -> None:
         super().__init__(decode=decode, noise=noise)
         check_choice("structure", structure, STRUCTURES)
         self.structure = structure

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from ...dials import Dials
-from ...inspect._probe import NoNodeCalledError, probe
+from ...inspect import NoNodeCalledError, probe
 from ...nodes import named_nodes
 from ...population import Population
 from . import checkpoint
@@ -196,7 +196,7 @@ class _Run:
                     saved = time.monotonic()
                 if asked:
                     raise Interrupted
-                if not bool(self.stepper.course.alive.any()):
+                if not bool(self.stepper.trainer_state.alive.any()):
                     break
         self.so_far.seconds = time.monotonic() - began
         return self._outcome()
@@ -258,12 +258,12 @@ class _Run:
 
     def _evaluate(self) -> None:
         weights = self.stepper.tested_weights
-        alive = self.stepper.course.alive.tolist()
+        alive = self.stepper.trainer_state.alive.tolist()
         metrics = self._metrics(weights, self.split, alive)
         step = self.so_far.step
         examples = (step - self.loss_from) * self.stepper.batch
-        losses = (self.stepper.course.loss_sum / max(1, examples)).tolist()
-        self.stepper.course.loss_sum.zero_()
+        losses = (self.stepper.trainer_state.loss_sum / max(1, examples)).tolist()
+        self.stepper.trainer_state.loss_sum.zero_()
         self.loss_from = step
         monitored = metrics[self.selected_by]
         self.best.update(weights, [float("nan") if m is None else m for m in monitored], step)
@@ -297,7 +297,7 @@ class _Run:
         return [_rounded(asdict(reading)) for reading in report.readings]
 
     def _report_stopped(self) -> None:
-        for index, step in enumerate(self.stepper.course.stopped_at.tolist()):
+        for index, step in enumerate(self.stepper.trainer_state.stopped_at.tolist()):
             if step >= 0 and index not in self.reported:
                 self.reported.add(index)
                 self.callbacks.stopped(self.replicas[index], step)
@@ -305,7 +305,9 @@ class _Run:
     def _outcome(self) -> Outcome:
         """Calibrate, then open the test split."""
         self._report_stopped()
-        stopped = [step if step >= 0 else None for step in self.stepper.course.stopped_at.tolist()]
+        stopped = [
+            step if step >= 0 else None for step in self.stepper.trainer_state.stopped_at.tolist()
+        ]
         calibration = [self._calibrate(index) for index in range(len(self.replicas))]
         test = self._metrics(self.best.weights, "test", [True] * len(self.replicas))
         metrics = [

@@ -37,7 +37,9 @@ def per_replica(default: Any, help: str) -> Any:
 class Settings:
     """What every task has in common; a task's settings extend it."""
 
-    epochs: int = setting(30, "passes over the training examples")
+    epochs: int = setting(
+        30, "passes over the training examples; 0: the initial weights are tested"
+    )
     batch: int = setting(16, "examples per step")
     schedule_steps: int = setting(8, "steps of the schedules of tau, beta and alpha per epoch")
     evaluations: int = setting(2, "evaluations per epoch")
@@ -73,7 +75,8 @@ class Settings:
                 )
             if types[one.name] is float and not math.isfinite(value):
                 raise ValueError(f"{one.name}={value}, but a finite number is needed.")
-        for name in ("epochs", "batch", "schedule_steps", "evaluations", "evaluate_every"):
+        _require(self, "epochs", self.epochs >= 0, "a number of epochs is at least 0.")
+        for name in ("batch", "schedule_steps", "evaluations", "evaluate_every"):
             _require(self, name, getattr(self, name) >= 1, "at least 1 is needed.")
         if self.evaluate_every > 1 and self.evaluations > 1:
             raise ValueError(
@@ -82,6 +85,7 @@ class Settings:
             )
         check_range("tau", self.tau)
         check_range("beta", self.beta)
+        _require(self, "gamma", self.gamma > 0, "the rate of growth is > 0.")
         _require(self, "alpha_step", self.alpha_step > 0, "the growth per schedule step is > 0.")
         _require(self, "beta_share", self.beta_share > 0, "a share of tau is > 0.")
         _require(self, "seed", 0 <= self.seed < 2**32, "a seed is between 0 and 4294967295.")
@@ -93,16 +97,14 @@ class Settings:
     def schedules(self) -> dict[str, Schedule]:
         """Of tau, beta and alpha: the paper's, or what these settings put in their place."""
         end = min(1.0, self.tau)
-        annealed = self.anneal and self.tau > end
-        target = self.tau * self.beta_share
-        matched = temp_match(target, self.gamma)
-        return {
-            "tau": exponential(self.tau, end, math.log(self.tau / end) / self.gamma)
-            if annealed
-            else constant(self.tau),
-            "beta": matched if self.tempmatch else constant(self.beta),
-            "alpha": linear(0.0, 1.0, 1 / self.alpha_step) if self.dropres else constant(1.0),
-        }
+        tau, beta, alpha = constant(self.tau), constant(self.beta), constant(1.0)
+        if self.anneal and self.tau > end:
+            tau = exponential(self.tau, end, math.log(self.tau / end) / self.gamma)
+        if self.tempmatch:
+            beta = temp_match(self.tau * self.beta_share, self.gamma)
+        if self.dropres:
+            alpha = linear(0.0, 1.0, 1 / self.alpha_step)
+        return {"tau": tau, "beta": beta, "alpha": alpha}
 
     def structure(self) -> Settings:
         """These settings with what each replica has for itself set to its defaults."""

@@ -15,7 +15,7 @@ from ..._checks import unchecked
 from ...nodes import Decode, Discrete, named_nodes
 from ...population import Population
 from ...population._adam import adam_, moments_like
-from ...population._state import advance_, started, totals
+from ...population._state import advance_, initial_state, totals
 from .settings import Settings
 from .task import AnyTask, Batch, Data, Precision
 
@@ -60,7 +60,7 @@ class Stepper:
         self._cursors = torch.zeros(len(batches), dtype=torch.long, device=device)
         self._schedule: Iterator[int] = iter(())
         self._average = population.weights.clone() if self._averages else population.weights
-        self.course = started(count, device)
+        self.trainer_state = initial_state(count, device)
         self._loss = torch.compile(self._losses, dynamic=False) if compiled else self._losses
         self._apply = torch.compile(self._update, dynamic=False) if compiled else self._update
         self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
@@ -86,11 +86,11 @@ class Stepper:
             "weights": self._population.weights,
             "first_moment": self._moments.first,
             "second_moment": self._moments.second,
-            "step": self.course.step,
+            "step": self.trainer_state.step,
             "cursors": self._cursors,
-            "alive": self.course.alive,
-            "stopped_at": self.course.stopped_at,
-            "loss_sum": self.course.loss_sum,
+            "alive": self.trainer_state.alive,
+            "stopped_at": self.trainer_state.stopped_at,
+            "loss_sum": self.trainer_state.loss_sum,
         }
         if self._averages:
             state["average"] = self._average
@@ -183,8 +183,8 @@ class Stepper:
     def _one_step(self, table: int) -> None:
         cursor = self._cursors[table : table + 1]
         index = self._orders[table].index_select(1, cursor).squeeze(1)
-        pieces = self._population.pieces(self._population.weights.detach())
-        leaves = {name: piece.requires_grad_() for name, piece in pieces.items()}
+        slices = self._population.slices(self._population.weights.detach())
+        leaves = {name: tensor.requires_grad_() for name, tensor in slices.items()}
         with matmul_precision(self._execution.precision):
             with unchecked():
                 loss = self._loss(leaves, index, table)
@@ -207,12 +207,12 @@ class Stepper:
         return losses
 
     def _update(self, loss: Tensor, gradients: Sequence[Tensor]) -> None:
-        stretches = list(self._population.stretches(gradients))
-        total = totals([gradient for _, gradient in stretches])
-        lr = advance_(self.course, loss, total, self._lr, self._flat_steps, self._steps)
-        adam_(self._population.weights, stretches, self._moments, lr, self.course.step)
+        columns = list(self._population.columns(gradients))
+        total = totals([gradient for _, gradient in columns])
+        lr = advance_(self.trainer_state, loss, total, self._lr, self._flat_steps, self._steps)
+        adam_(self._population.weights, columns, self._moments, lr, self.trainer_state.step)
         if self._averages:  # the first steps count less, so that the start is forgotten
-            step = self.course.step
+            step = self.trainer_state.step
             decay = torch.minimum(self._average_decay, (1 + step) / (10 + step))
             self._average.lerp_(self._population.weights, (1 - decay).unsqueeze(-1))
 

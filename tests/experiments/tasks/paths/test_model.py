@@ -31,7 +31,7 @@ from dcgraph.experiments.tasks.paths.model import (
     complex_product,
     table_uses,
 )
-from dcgraph.population._population import Population
+from dcgraph.population import Population
 from path_models import MODELS
 
 SHAPE = Shape(entities=7, relations=6, width=8)

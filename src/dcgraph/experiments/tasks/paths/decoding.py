@@ -42,8 +42,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int, Int64
 from torch import Tensor, nn
 
-from ....codebook import log_sum_exp
-from ....inspect._trace import trace
+from ....codebook import logsumexp
+from ....inspect import trace
 from .data.graph import KnowledgeGraph, Queries, inverse
 from .data.walks import reachable
 from .evaluation import EvaluationSet, Score, best_of
@@ -151,7 +151,7 @@ def bidirectional_steps(
         for number in set(relation.unique().tolist()) - known:
             along = torch.full_like(everyone, number).unsqueeze(1)
             query = inverse_temperature * model.query(everyone, along)
-            partitions[number] = log_sum_exp(query, candidates)
+            partitions[number] = logsumexp(query, candidates)
             known.add(number)
         return partitions[relation]
 

@@ -16,13 +16,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from .... import kernels
-from ....codebook import _steps_by_torch as steps_by_torch
 from ....codebook import cross_entropy
-from ....codebook._dropping import drop
-from ....kernels.operators import in_front
+from ....kernels._operators import in_front
 from ....nodes import Discrete
-from ....noise import Law, random_keys
+from ....noise import Distribution, random_keys
 from ....residual import Gate
+from .dropout import drop, drop_by_torch
 
 PRECISIONS = {"float32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16}
 """What products with the matrix of entities are computed in."""
@@ -204,7 +203,7 @@ class DiscreteComplEx(ComplEx):
         shape: Shape,
         *,
         estimator: str = "gumbel_softmax",
-        noise: Law = "gumbel",
+        noise: Distribution = "gumbel",
         gate: Gate = "call",
         top_k: int = 0,
     ) -> None:
@@ -317,7 +316,7 @@ def _sum_by_torch(terms: list[Tensor], keys: Tensor, share: float) -> Tensor:
     total = last.to(torch.float32, copy=True)
     if share:
         matrices = total.view(keys.numel(), *total.shape[-2:])
-        steps_by_torch.drop(keys.flatten(), share, matrices, 0, matrices)
+        drop_by_torch(keys.flatten(), share, matrices, matrices)
     for term in others:
         total += term
     return total

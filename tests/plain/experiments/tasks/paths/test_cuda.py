@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from dcgraph.experiments.tasks.paths.beams import follow, shares
+from dcgraph.experiments.tasks.paths.bidirectional_steps import bidirectional_steps
+from dcgraph.experiments.tasks.paths.composing import Shape
+from dcgraph.experiments.tasks.paths.hopping import DiscreteComplEx
 from torch import nn
 
 from dcgraph.experiments.engine import train
-from dcgraph.experiments.tasks.paths.beams import follow, shares
-from dcgraph.experiments.tasks.paths.composing import Shape
 from dcgraph.experiments.tasks.paths.evaluation import Score
-from dcgraph.experiments.tasks.paths.hopping import DiscreteComplEx
-from dcgraph.experiments.tasks.paths.bidirectional_steps import bidirectional_steps
 from dcgraph.experiments.tasks.paths.settings import SMALL, PathSettings
 from dcgraph.experiments.tasks.paths.task import Paths
 from path_models import MODELS

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
+from dcgraph.experiments.tasks.paths.composing import complex_product
 from torch import Tensor
 from torch.func import vmap
 
-from dcgraph.experiments.tasks.paths.composing import complex_product
-
 kernel = pytest.importorskip(
-    "dcgraph.experiments.tasks.paths.kernels.complex", reason="the kernels need Triton"
+    "dcgraph.experiments.tasks.paths.kernels", reason="the kernels need Triton"
 )
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 

@@ -9,7 +9,7 @@ torch this is about 15 kernels forward and 30 backward, each over a tensor too s
 backward kernel computes theta and z again; each of its programs has sums of its own for the
 gradients of the weights, added up at the end.
 
-The twin is :class:`dcgraph.Discrete` itself, with the noise of :func:`drawn_noise`.
+The reference is :class:`dcgraph.Discrete` itself, with the noise of :func:`drawn_noise`.
 """
 
 from typing import Any
@@ -19,9 +19,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .....kernels.gumbel import gumbel_of_bits
-from .....kernels.operators import apart, by_model, differentiable, models_in_front
-from .....kernels.tiles import load, load_turned
+from .....kernels._noise import gumbel_of_bits
+from .....kernels._operators import apart, by_model, differentiable, models_in_front
+from .tiles import load, load_turned
 
 PRECISION = "tf32"
 """Of the products on the GPU; "ieee" is as exact as torch by default, and slower."""

@@ -11,7 +11,8 @@ Here it never leaves the chip: each program takes one example, with the messages
 occur in it, a tile of them at a time. The backward kernel computes the inner
 part again; its gradients of W and c are one for each example, added up at the end.
 
-The twin is ``tasks.listops.messages.messages_by_torch``, with the factors of :func:`drawn_factors`.
+The reference is ``tasks.listops.model.messages.messages_by_torch``, with the factors of
+:func:`drawn_factors`.
 """
 
 from typing import Any
@@ -21,8 +22,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .....kernels.operators import apart, by_model, differentiable, models_in_front
-from .....kernels.tiles import load, load_turned
+from .....kernels._operators import apart, by_model, differentiable, models_in_front
+from .tiles import load, load_turned
 
 PRECISION = "bf16"
 """Of what goes into the products, whose sums are float32: "bf16", "tf32", or "ieee", which is as

@@ -1,0 +1,109 @@
+"""The code in the README and the guides runs as it stands and shows what the text says."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from dcgraph.experiments import cli
+from dcgraph.experiments.engine.metrics import Metric
+from dcgraph.experiments.engine.records import read_record
+
+ROOT = Path(__file__).parents[2]
+
+
+def blocks(page: str) -> list[str]:
+    text = (ROOT / page).read_text()
+    return re.findall(r"^```python\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def run(page: str) -> dict[str, Any]:
+    """Run all Python blocks of a page, one after the other; the names they leave behind."""
+    names: dict[str, Any] = {"__name__": "page"}
+    code = "\n".join(blocks(page))
+    assert code
+    exec(compile(code, page, "exec"), names)
+    return names
+
+
+def test_every_page_with_code_is_run_here() -> None:
+    pages = {path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/*.md")} | {"README.md"}
+    here = Path(__file__).read_text()
+    assert [page for page in sorted(pages) if blocks(page) and f'"{page}"' not in here] == []
+
+
+def test_readme(capsys: pytest.CaptureFixture[str]) -> None:
+    names = run("README.md")
+    shown = capsys.readouterr().out
+    assert "soft-hard gap" in shown and "symbol[1]: " in shown
+    assert names["dials"].schedule_steps == 100
+    assert names["model"].symbol.alpha == 1, "at the end of its schedule"
+
+
+def test_own_model(capsys: pytest.CaptureFixture[str]) -> None:
+    threads = torch.get_num_threads()
+    try:
+        names = run("docs/own-model.md")
+    finally:
+        torch.set_num_threads(threads)
+    shown = capsys.readouterr().out
+    # Not more: where the last bits of a product differ, so do the runs.
+    assert names["accuracy"](names["both"]) > 0.85
+    assert "hard accuracy" in shown and "symbol[3]: " in shown
+
+
+def test_chain_does_not_train(capsys: pytest.CaptureFixture[str]) -> None:
+    names = run("docs/chain-does-not-train.md")
+    assert "encoding" in capsys.readouterr().out
+
+    def ratios(report: Any) -> list[float]:
+        gradients = [row.gradient for row in report.readings if row.categories]
+        return [gradient / gradients[-1] for gradient in gradients]
+
+    dying = ratios(names["without"])
+    assert dying == sorted(dying) and dying[0] < 0.05
+    assert min(ratios(names["with_residuals"])) > 0.5
+
+
+def test_codebook() -> None:
+    names = run("docs/codebook.md")
+    assert names["node"].is_large and names["v"].shape == (16, 64)
+    assert names["codebook"].grad is not None
+
+
+def test_paths_data(capsys: pytest.CaptureFixture[str]) -> None:
+    names = run("docs/paths-data.md")
+    assert names["result"].averages["MQ"] == 0.5, "all scores are the same"
+    assert "ties: realistic" in capsys.readouterr().out
+
+
+def test_paths(capsys: pytest.CaptureFixture[str]) -> None:
+    names = run("docs/paths.md")
+    assert len(names["outcome"].curve) > 0
+    said = capsys.readouterr().out.splitlines()
+    assert (
+        said[0] == "p0" and said[1].startswith("  next -> p") and "**next -> ? (1 known)" in said[3]
+    )
+
+
+def test_new_task_trains_from_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (code,) = blocks("docs/new-task.md")
+    assert len(code.splitlines()) <= 60
+    (command,) = re.findall(r"```\n(dcgraph .*)\n```", (ROOT / "docs/new-task.md").read_text())
+    assert "train parity:Parity" in command
+    (tmp_path / "example.py").write_text(code)  # tests have a parity of their own
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    assert cli.main(command.replace("parity:", "example:").split()[1:]) == 0
+    assert "runs/parity-default/records" in capsys.readouterr().out
+    records = [read_record(path) for path in Path("runs").glob("*/records/*.json")]
+    assert len(records) == 8
+    assert {record.population.size for record in records} == {8}
+    assert max(record.value(Metric("accuracy")) or 0.0 for record in records) == 1.0

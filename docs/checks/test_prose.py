@@ -1,0 +1,124 @@
+"""Links lead somewhere, pages name no machine, and the words are those of the field."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/*.md")), ROOT / "benchmarks/README.md"]
+SOURCES = sorted((ROOT / "src").rglob("*.py"))
+TEMPLATES = sorted((ROOT / "src").rglob("*.html"))
+
+RETIRED = {
+    r"look(s|ing|ed)? back|ways? back|--back\b": "bidirectional scoring",
+    r"sharpness": "inverse temperature",
+    r"examinations?": "evaluation set",
+    r"competitors?|compet(e|es|ing) with an? (answer|entity)": "candidates",
+    r"ties as the paper": "optimistic ties",
+    r"walking|hopping|composing": "decoding, model, encoders",
+    r"selecting|chosen on(?! the validation split)|--choose-(by|on)": (
+        "split, validation split, monitor"
+    ),
+    r"backwards|turned (triples|paths)|turns? (triples|paths)": "inverse paths",
+    r"ragged|remembered": "CSR, disk cache",
+    r"trials?": "hyper-parameter search",
+    r"(?<!of )course(?! of)|(stretches|pieces) of (parameters|the parameters|memory)": (
+        "trainer state, parameter slices"
+    ),
+    r"exhibits?|read-?outs?|arranged": "report panels, final metrics, layout",
+    r"--moves|(number of|\d) moves|moves (of the dials|per epoch)": "schedule steps",
+    r"laws?": "distribution",
+    r"islands?": "compute dtype",
+    r"twins?": "reference implementation",
+    r"mixing": "codebook",
+    r"by a beam|a beam of \d+|beams? that": "beam search of width N",
+    r"follow(s|ed)? (\d+|several|all) entities|entities (are |to )?follow(ed)?": "beam search",
+    r"--nearest": "--top-k",
+    r"alone": "only",
+    r"told|tells (it|them|the model)": "given",
+    r"but on": "except on",
+}
+"""Words of our own that the field has other words for, and those words."""
+
+ALLOWED = {
+    "src/dcgraph/structures/_arborescence.py": ("the elimination backwards",),
+    "src/dcgraph/experiments/tasks/addition/settings.py": ("but on MNIST all 10 digits",),
+    "src/dcgraph/experiments/tasks/listops/settings.py": ("only looks back; add --earlier",),
+}
+"""By file: phrases in which a retired word is another word."""
+
+
+def retired(text: str, file: str) -> list[str]:
+    """Each retired word in a text, with what stands around it and the word to use."""
+    for phrase in ALLOWED.get(file, ()):
+        text = text.replace(phrase, "")
+    found = []
+    for pattern, word in RETIRED.items():
+        start, end = (r"(?<![\w-])" if pattern[0] != "-" else ""), r"(?![\w])"
+        for hit in re.finditer(rf"{start}({pattern}){end}", text, flags=re.IGNORECASE):
+            around = " ".join(text[max(0, hit.start() - 30) : hit.end() + 30].split())
+            found.append(f"{around!r}: say {word}")
+    return found
+
+
+def prose(source: str) -> Iterator[str]:
+    """Docstrings, help texts and messages of a module: its strings with several words."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
+            yield node.value
+
+
+def test_the_check_finds_retired_words() -> None:
+    assert retired("Steps that\nlook back.", "x") and retired("use --back 0.5", "x")
+    assert retired("Trained on triples alone, by a beam.", "x")
+    assert not retired("Of course a feedback of lawful, untold courses.", "x")
+    source = '"""Sharpness of a beam."""\ndef f():\n    shared(1, "entities to follow")\n'
+    assert [bool(retired(text, "x")) for text in prose(source)] == [True, True]
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_pages_have_the_words_of_the_field(path: Path) -> None:
+    found = retired(path.read_text(), path.relative_to(ROOT).as_posix())
+    assert not found, "\n".join(found)
+
+
+def test_docstrings_and_help_texts_have_the_words_of_the_field() -> None:
+    texts = [(path, text) for path in SOURCES for text in prose(path.read_text())]
+    texts += [(path, path.read_text()) for path in TEMPLATES]
+    found = []
+    for path, text in texts:
+        file = path.relative_to(ROOT).as_posix()
+        found += [f"{file}: {hit}" for hit in retired(text, file)]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_links_lead_somewhere(path: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", path.read_text()):
+        if target.startswith("http"):
+            continue
+        file, _, heading = target.partition("#")
+        page = path.parent / file if file else path
+        assert page.exists(), target
+        if heading:
+            assert heading in {anchor(title) for title in headings(page.read_text())}, target
+
+
+def headings(page: str) -> list[str]:
+    without_code = re.sub(r"^```.*?^```", "", page, flags=re.MULTILINE | re.DOTALL)
+    return re.findall(r"^#+ (.+)$", without_code, flags=re.MULTILINE)
+
+
+def anchor(heading: str) -> str:
+    """As GitHub makes it of a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_no_path_of_a_machine_is_in_a_page(path: Path) -> None:
+    assert re.findall(r"/(?:home|root|work|Users|mnt|scratch)/\S*", path.read_text()) == []

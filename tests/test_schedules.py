@@ -1,0 +1,50 @@
+"""Schedules: their values, their ends, and that they can be read and pickled."""
+
+from __future__ import annotations
+
+import math
+import pickle
+
+import pytest
+
+import dcgraph as dc
+
+
+def test_schedules_are_the_papers() -> None:
+    for t in (0, 1, 7, 240, 5000):
+        assert dc.temp_match(8.0, 0.008)(t) == pytest.approx(8.0 * (1 - math.exp(-0.008 * t)))
+        assert dc.linear(0, 1, 500)(t) == min(1.0, t / 500)
+        assert dc.linear(8.0, 2.0, 240)(t) == pytest.approx(8.0 - 6.0 * min(1.0, t / 240))
+        decay = dc.exponential(8.0, 1.0, math.log(8.0) / 0.008)
+        assert decay(t) == pytest.approx(max(1.0, 8.0 * math.exp(-0.008 * t)))
+        growth = dc.exponential(0.5, 2.0, 2.5)
+        assert growth(t) == pytest.approx(0.5 * 4.0 ** min(1.0, t / 2.5))
+        assert dc.constant(3.0)(t) == 3.0
+    assert dc.temp_match(8.0, 0.008)(0) == 0.0
+
+
+def test_piecewise() -> None:
+    value = dc.piecewise([(2, 1.0), (4, 3.0), (4, 10.0), (6, 10.0)])
+    assert [value(t) for t in range(8)] == [1.0, 1.0, 1.0, 2.0, 10.0, 10.0, 10.0, 10.0]
+
+
+SCHEDULES = [
+    "constant(3.0)",
+    "linear(0, 1, 500)",
+    "exponential(8.0, 1.0, 2.5)",
+    "temp_match(8.0, 0.008)",
+    "piecewise([(0, 1.0), (5, 0.5)])",
+]
+
+
+@pytest.mark.parametrize("call", SCHEDULES)
+def test_schedules_print_as_their_call_and_can_be_pickled(call: str) -> None:
+    schedule = eval(call, vars(dc.schedules))
+    assert repr(schedule) == call
+    copied = pickle.loads(pickle.dumps(schedule))
+    assert copied == schedule and [copied(t) for t in range(9)] == [schedule(t) for t in range(9)]
+
+
+def test_the_ends_of_a_schedule_are_exact() -> None:
+    for schedule in (dc.linear(0.1, 0.3, 7), dc.exponential(0.1, 0.3, 7)):
+        assert schedule(0) == 0.1 and schedule(7) == schedule(100) == 0.3
