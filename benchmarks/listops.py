@@ -151,7 +151,7 @@ def of_length(data: Data, length: int) -> Data:
     batches = 4
     chosen = rows.repeat(1 + batches * PAPER.batch // len(rows))[: batches * PAPER.batch]
     tables = {"train": {name: tensor[chosen] for name, tensor in table.items()}}
-    return Data({**tables, "test": tables["train"]}, "long")
+    return replace(data, splits={**tables, "test": tables["train"]}, fingerprint="long")
 
 
 def peak_memory(data: Data, device: torch.device) -> Record:
