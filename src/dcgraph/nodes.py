@@ -128,7 +128,7 @@ class Discrete(nn.Module):
         g: a module from u [..., dim] to logits [..., K]. Without it the logits are products of u
             with the codebook rows ("tied", "given") or a linear layer ("separate").
         codebook: "tied" uses one matrix for logits and output, as the paper's MNIST model;
-            "separate" has a matrix for the output alone; "given" has none and is handed one at each
+            "separate" has a matrix only for the output; "given" has none and is handed one at each
             call. The default is "tied", or "separate" if ``g`` is given.
         width: width of the output, ``dim`` if not said.
         residual: "drop" (the paper's DropRes), "always", "weighted" (see :class:`DropRes`) or
