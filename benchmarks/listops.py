@@ -19,7 +19,17 @@ from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
-from common import Contender, Record, main, markdown, records, seconds_per_step, stopwatch
+from common import (
+    GAINS,
+    Contender,
+    Record,
+    gains,
+    main,
+    markdown,
+    records,
+    seconds_per_step,
+    stopwatch,
+)
 from torch import Tensor, nn
 
 import dcgraph as dc
@@ -28,7 +38,6 @@ from dcgraph.experiments.engine.memory import keep_freed_memory
 from dcgraph.experiments.engine.order import order_of_epoch, schedule_of_epoch
 from dcgraph.experiments.engine.step import Stepper, batches_per_epoch
 from dcgraph.experiments.tasks import get_task
-from dcgraph.experiments.tasks.listops.tensors import rows_by_length
 
 REPLICAS = {"cpu": (1, 4), "cuda": (1, 16, 40)}
 SECONDS = {"cpu": 60, "cuda": 20}  # of timed steps, all contenders together
@@ -67,6 +76,13 @@ class Plain(nn.Module):
             if k < 4:
                 x = self.value(x, codebook=self.embed.weight[4:])
         return self.value.logits(x[:, 0])
+
+
+def rows_by_length(lengths: Tensor) -> dict[int, Tensor]:
+    """The rows of each length that occurs, so that a batch has one shape and no padding."""
+    order = lengths.argsort(stable=True)
+    found, counts = lengths.unique(return_counts=True)
+    return dict(zip(found.tolist(), order.split(counts.tolist()), strict=True))
 
 
 def plain(batches: Sequence[Batch], device: torch.device) -> Contender:
@@ -129,7 +145,7 @@ def population(data: Data, device: torch.device, size: int) -> Contender:
 
 
 def of_length(data: Data, length: int) -> Data:
-    """The longest expressions alone, repeated until they fill some batches."""
+    """The longest expressions only, repeated until they fill some batches."""
     table = data.tables("train")[-1]
     rows = (table["length"] == length).nonzero().flatten()
     batches = 4
@@ -193,12 +209,10 @@ def table() -> str:
     for record in records("listops"):
         for row in record["rows"]:
             setup = "-" if row["setup_s"] is None else f"{row['setup_s']:.1f} s"
-            time_per_step, speedup = f"{row['ms_per_step']:.2f}", f"{row['speedup']:.2f}x"
-            way, count = row["way"], str(row["replicas"])
-            lengths = record["lengths"]
-            rows.append([record["device"], lengths, way, count, setup, time_per_step, speedup])
-    head = ["device", "tokens", "way", "replicas", "set-up", "ms per step"]
-    head.append("replica-steps against plain")
+            cells = [str(row["replicas"]), setup, f"{row['ms_per_step']:.2f}"]
+            cells += gains(row, record["rows"])
+            rows.append([record["device"], record["lengths"], row["way"], *cells])
+    head = ["device", "tokens", "way", "replicas", "set-up", "ms per step", *GAINS]
     memory = [
         f"\nPeak memory of a step at {LONG} tokens, {record['device']}: "
         + ", ".join(f"{way} {size / 2**20:,.0f} MiB" for way, size in record["peak_bytes"].items())

@@ -26,7 +26,7 @@ from dcgraph.experiments.tasks.paths.beams import by_beam
 from dcgraph.experiments.tasks.paths.data import load, load_graph
 from dcgraph.experiments.tasks.paths.evaluation import stand
 from dcgraph.experiments.tasks.paths.protocols import Examination
-from dcgraph.experiments.tasks.paths.queries import Queries
+from dcgraph.experiments.tasks.paths.data.graph import Queries
 from dcgraph.experiments.tasks.paths.sampling import sample
 from dcgraph.experiments.tasks.paths.settings import BEST, SMALL, PathSettings
 from dcgraph.experiments.tasks.paths.task import Paths, at_once

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from dataclasses import replace
 from functools import cache
 from random import Random
@@ -9,12 +10,21 @@ from random import Random
 import torch
 import torch.nn.functional as F
 
-from dcgraph.experiments.tasks.listops.encoders import Counters
-from dcgraph.experiments.tasks.listops.expressions import CLOSE, MIN, ZERO, Expression
-from dcgraph.experiments.tasks.listops.generator import distinct
-from dcgraph.experiments.tasks.listops.model import LatentTree
-from dcgraph.experiments.tasks.listops.sets import law_of
-from dcgraph.experiments.tasks.listops.task import PAPER, ListOps
+from dcgraph.experiments.engine.task import Batch, Data
+from dcgraph.experiments.tasks.listops.data import sets
+from dcgraph.experiments.tasks.listops.data.expressions import (
+    CLOSE,
+    MIN,
+    ZERO,
+    Expression,
+    parse,
+)
+from dcgraph.experiments.tasks.listops.data.generator import distinct
+from dcgraph.experiments.tasks.listops.data.sets import distribution_of, tables_of, tensors_of
+from dcgraph.experiments.tasks.listops.model.edges import Counters
+from dcgraph.experiments.tasks.listops.model.latent_tree import LatentTree
+from dcgraph.experiments.tasks.listops.settings import PAPER
+from dcgraph.experiments.tasks.listops.task import ListOps
 
 TASK = ListOps()
 RANDOM = replace(PAPER, dim=16)
@@ -22,7 +32,7 @@ ABLE = replace(PAPER, dim=32, encoder="ternary", parents="operators", earlier=Tr
 
 
 def some_expressions(count: int = 40, depths: tuple[int, ...] = (1, 2, 3, 5)) -> list[Expression]:
-    return [e for depth in depths for e in distinct(law_of(depth), count, Random(depth))]
+    return [e for depth in depths for e in distinct(distribution_of(depth), count, Random(depth))]
 
 
 def parser() -> Counters:
@@ -79,3 +89,96 @@ def able_model() -> LatentTree:
     assert isinstance(model, LatentTree)
     model.load_state_dict(able_weights(), strict=False)
     return model.eval()
+
+
+TEXTS = ("[MAX 2 9 [MIN 4 7 ] 0 ]", "[MED 3 1 ]", "[MIN [MAX 1 2 ] [MED 8 [MAX 0 5 ] 3 ] ]")
+
+
+VARIANTS = {
+    "paper": PAPER,
+    "counters": replace(
+        PAPER,
+        encoder="ternary",
+        parents="operators",
+        earlier=True,
+        senders="values",
+        gate="vector",
+        restart=True,
+    ),
+    "silent root": replace(PAPER, silent_root=True),
+    "earlier": replace(PAPER, earlier=True),
+    "operators": replace(PAPER, earlier=True, parents="operators"),
+    "best match": replace(PAPER, earlier=True, parents="operators", encoder="counters"),
+    "nearest match": replace(PAPER, earlier=True, parents="operators", encoder="nearest"),
+    "given": replace(PAPER, edges="given"),
+    "pairs": replace(PAPER, masks="pair"),
+    "always": replace(PAPER, residual="always"),
+    "weighted": replace(PAPER, residual="weighted"),
+    "lstm": replace(PAPER, model="lstm"),
+    "states": replace(PAPER, model="states"),
+    "states given": replace(PAPER, model="states", edges="given"),
+    "arborescence": replace(PAPER, model="states", prior="arborescence"),
+    "spanning tree": replace(PAPER, model="states", prior="spanning_tree"),
+    "tree of digits": replace(PAPER, prior="arborescence"),
+}
+
+
+OURS = (
+    "paper",
+    "counters",
+    "silent root",
+    "earlier",
+    "operators",
+    "best match",
+    "nearest match",
+    "given",
+    "pairs",
+    "always",
+    "weighted",
+)
+LEARNED = tuple(name for name, settings in VARIANTS.items() if settings.edges == "learned")
+
+
+def batch_of(texts: tuple[str, ...]) -> Batch:
+    table = tensors_of([parse(text) for text in texts])
+    return {name: tensor.long() for name, tensor in table.items()}
+
+
+def tree_model(name: str, seed: int = 0) -> LatentTree:
+    torch.manual_seed(seed)
+    model = ListOps().model(VARIANTS[name])
+    assert isinstance(model, LatentTree)
+    return model
+
+
+def inputs_of(batch: Batch) -> Batch:
+    return sets.to_batch({}, batch, False)
+
+
+EXPRESSION = "[MAX 2 9 [MIN 4 7 ] 0 ]"
+
+
+def python_value(text: str) -> int:
+    """The oracle: the expression as Python, evaluated by Python."""
+    code = [f"{t[1:]}([" if "[" in t else "])," if t == "]" else f"{t}," for t in text.split()]
+    named = {"MIN": min, "MAX": max, "MED": lambda some: int(statistics.median(some))}
+    return int(eval("".join(code).strip(","), named))
+
+
+def python_parents(text: str) -> list[int]:
+    """The operator that each token belongs to."""
+    parents, opened = [], [-1]
+    for position, token in enumerate(text.split()):
+        parents.append(opened[-1])
+        if token == "]":
+            opened.pop()
+        elif token.startswith("["):
+            opened.append(position)
+    return parents
+
+
+def small_data(**deeper: list[Expression]) -> Data:
+    splits = {"train": some_expressions(5), "test": some_expressions(30), **deeper}
+    return Data(
+        {name: tables_of(some) for name, some in splits.items()}, "", to_batch=sets.to_batch
+    )

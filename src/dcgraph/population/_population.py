@@ -180,7 +180,7 @@ def _flatten(model: nn.Module) -> Tensor:
         if parameter.dtype != torch.float32:
             raise TypeError(f"a parameter is {parameter.dtype}; populations train in float32.")
         parts += [parameter.detach().flatten(), torch.zeros(_size_and_padding(parameter)[1])]
-    return torch.cat(parts)
+    return torch.cat(parts) if parts else torch.zeros(0)  # a rule has no parameters
 
 
 def _same_constants(model: nn.Module, before: dict[str, Tensor] | None) -> dict[str, Tensor]:

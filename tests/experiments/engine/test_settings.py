@@ -27,7 +27,7 @@ BASE = ParitySettings()
     [
         ({"lr": 0.0}, "learning rate"),
         ({"lr": float("nan")}, "finite"),
-        ({"epochs": 0}, "at least 1"),
+        ({"epochs": -1}, "at least 0"),
         ({"decay": 0.0}, "share of training"),
         ({"average": 1.0}, "decay"),
         ({"tau": -1.0}, "temperature"),

@@ -18,7 +18,7 @@ CPU = torch.device("cpu")
 
 def stepper_of(replicas: list[ParitySettings], steps: int = 16) -> tuple[Population, Stepper]:
     population = Population(lambda: TASK.model(replicas[0]), [r.seed for r in replicas], CPU)
-    population.set_dials([replica.dials().values() for replica in replicas])
+    population.set_dials([dc.Dials(**replica.schedules()).at(0) for replica in replicas])
     stepper = Stepper(TASK, population, replicas, TASK.data(replicas[0]), steps)
     stepper.start_epoch([[torch.arange(64)] * len(replicas)], [0] * 8)
     return population, stepper

@@ -2,25 +2,30 @@
 
 A command says what it is about to do, does it, and says where the result is. What it cannot do it
 raises as an error, which :func:`main` turns into one line on stderr and an exit code.
+
+Modules of this package import torch, and what needs it, inside functions: help and mistakes are
+answered at once.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from ..engine import Interrupted
-from ..engine.checkpoint import CheckpointError
-from ..engine.datasets import DataError
-from ..engine.models import ModelError
-from ..engine.records import RecordError
+from ... import __version__
+from ..._names import closest
+from ..engine.errors import CheckpointError, DataError, Interrupted, ModelError, RecordError
+from ..figures import FIGURES, Figure
+from ..tasks import TABLES, TASKS, Entry
 from .demo import demo
-from .evidence import figure, reproduce, table
-from .parsing import CommandError, first_word, parse_command
+from .figures import figure
+from .parsing import CommandError, call, summary
 from .progress import close_bars
-from .tasks import data, evaluate, of_task, predict, train
+from .tables import reproduce, table
+from .tasks import data, evaluate, predict
+from .train import train
 
 COMMANDS: dict[str, Callable[..., None]] = {
     "demo": demo,
@@ -32,22 +37,33 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "figure": figure,
     "data": data,
 }
-_TASK_COMMANDS = ("train", "evaluate", "predict", "data")
+_NAMES: dict[str, Mapping[str, Entry] | Mapping[str, Figure]] = {
+    "train": TASKS,
+    "evaluate": TASKS,
+    "predict": TASKS,
+    "reproduce": TABLES,
+    "table": TABLES,
+    "figure": FIGURES,
+    "data": TASKS,
+}
+"""What the first argument of a command can be."""
 _EXTRAS = {
     "matplotlib": "viz",
-    "tyro": "cli",
     "tqdm": "cli",
     "safetensors": "cli",
     "jinja2": "cli",
+    "PIL": "cli",
     "tensorboard": "tensorboard",
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command that the arguments name (those of the process, if None); its exit code."""
+    words = sys.argv[1:] if arguments is None else arguments
+    summaries = {name: summary(command) for name, command in COMMANDS.items()}
     try:
         with _library_speaks():
-            _run(list(sys.argv[1:] if arguments is None else arguments))
+            call(dcgraph, "dcgraph", words, summaries)
     except CommandError as error:
         _complain(str(error))
         return error.exit_code
@@ -72,6 +88,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+def dcgraph(command: str = "", /, *words: str, version: bool = False) -> None:
+    """Networks with discrete steps in a row, made to train.
+
+    Args:
+        command: what to do; `dcgraph COMMAND --help` shows its options.
+        version: show the version and exit.
+    """
+    if version:
+        print(f"dcgraph {__version__}")
+        return
+    if command not in COMMANDS:
+        said = f"unknown command {command!r}" if command else "which command? See dcgraph --help"
+        raise CommandError(f"{said}; {closest(command, COMMANDS)}", 2)
+    listed = {name: one.summary for name, one in _NAMES.get(command, {}).items()}
+    call(COMMANDS[command], f"dcgraph {command}", words, listed)
+
+
 @contextmanager
 def _library_speaks() -> Iterator[None]:
     """What the library logs goes to stderr, a line each."""
@@ -84,17 +117,6 @@ def _library_speaks() -> Iterator[None]:
     finally:
         log.removeHandler(handler)
         log.setLevel(before)
-
-
-def _run(arguments: list[str]) -> None:
-    """A command on a task has the options of that task, so the task is looked up first."""
-    command = first_word(arguments)
-    if command in _TASK_COMMANDS:
-        rest = arguments[arguments.index(command) + 1 :]
-        if rest and not rest[0].startswith("-"):
-            of_task(command, rest[0], rest[1:])
-            return
-    parse_command(COMMANDS, arguments)()
 
 
 def _complain(line: str) -> None:

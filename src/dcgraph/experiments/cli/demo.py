@@ -2,55 +2,49 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING
 
-from ..engine import Settings
-from ..engine.records import read_record
+from ..engine.memory import keep_freed_memory
+from ..engine.metrics import Metric
+from ..engine.records import read_probes, read_record
 from .parsing import CommandError
+from .progress import show_progress
 
-with suppress(ModuleNotFoundError):  # an extra; main() says so where it is missing
-    import tyro
+if TYPE_CHECKING:
+    from ..engine.runs import Job
 
 _FIRST_SEED = 200  # fresh: the setting was chosen on others
 
 
-def demo(
-    *,
-    seeds: Annotated[int, tyro.conf.arg(metavar="N")] = 10,
-    out: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("runs/demo"),
-) -> None:
+def demo(*, seeds: int = 10, out: Path = Path("runs/demo")) -> None:
     """Train a chain with and without the method.
 
     Three handwritten digits from 0 to 4 come in, their sum is asked for.
-
     The models see images and sums, never digits: a chain of discrete steps.
-
     Takes about two minutes on 2 CPU cores; a second call shows it again.
 
     Args:
         seeds: models with the paper's two methods, and as many without.
         out: folder of the run.
     """
-    from ..engine.memory import keep_freed_memory
-    from ..engine.runs import Job, perform
-    from ..report import Replica, write_report
-    from ..tasks.addition.commands import predict
-    from ..tasks.addition.task import DEMO, Addition
-    from .progress import watch_population
-
     if seeds < 1:
         raise CommandError(f"seeds={seeds}, but at least 1 is needed.", 2)
+    # Start-up time: all of these need torch.
+    from ..engine.runs import Job, perform
+    from ..report import Replica, write_report
+    from ..tasks.addition.commands import Commands
+    from ..tasks.addition.settings import DEMO
+    from ..tasks.addition.task import Addition
+
     keep_freed_memory()
-    ways: dict[str, Settings] = {
+    ways = {
         "with TempMatch and DropRes": DEMO,
         "without": replace(DEMO, tempmatch=False, dropres=False),
     }
     jobs: dict[str, list[Job]] = {}
-    for way, settings in ways.items():
-        folder = out / way.split()[0]
+    for (way, settings), folder in zip(ways.items(), (out / "with", out / "without"), strict=True):
         jobs[way] = [
             Job(
                 replace(settings, seed=seed),
@@ -61,11 +55,11 @@ def demo(
         ]
     print(f"Training {2 * seeds} models that add three digits, as one population ...", flush=True)
     everything = [job for way in jobs.values() for job in way]
-    for _ in perform(Addition(), everything, out / "checkpoints", watch=watch_population):
+    for _ in perform(Addition(), everything, out / "checkpoints", callbacks=show_progress):
         pass
     print("\nSums right on the test images, in per cent; every choice hard; a column per seed:\n")
     accuracy = {
-        way: [100 * float(read_record(job.record)["test"]["accuracy/argmax"] or 0) for job in some]
+        way: [100 * (read_record(job.record).value(Metric("accuracy")) or 0.0) for job in some]
         for way, some in jobs.items()
     }
     for way, values in accuracy.items():
@@ -74,12 +68,16 @@ def demo(
     both, neither = accuracy.values()
     ahead = sum(one > other for one, other in zip(both, neither, strict=True))
     print(f"\nThe method was ahead in {ahead} of {seeds}. What its best model reads:\n")
-    print(predict(model=out / "with", count=2))
+    print(Commands(Addition()).predict(model=out / "with", count=2))
     page = out / "report.html"
     write_report(
         page,
         Addition(),
-        [Replica(way, read_record(job.record), job.model) for way in jobs for job in jobs[way]],
+        [
+            Replica(way, read_record(job.record), read_probes(job.record), job.model)
+            for way, some in jobs.items()
+            for job in some
+        ],
         title="dcgraph demo: three digits, their sum",
         command="dcgraph demo" + ("" if seeds == 10 else f" --seeds {seeds}"),
     )

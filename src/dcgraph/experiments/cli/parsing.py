@@ -1,18 +1,22 @@
-"""From words on the command line to a function call; every mistake is one line."""
+"""From words on the command line to the arguments of a function; every mistake is one line.
+
+The function says all that is needed. A positional-only parameter is a positional argument, any
+other one an option; types and defaults are the function's, and its docstring is the help.
+"""
 
 from __future__ import annotations
 
+import argparse
+import difflib
 import inspect
-import io
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import redirect_stderr
-from functools import partial, wraps
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from types import NoneType, UnionType
+from typing import Any, Literal, NoReturn, Union, get_args, get_origin
 
-from ..._arguments import closest
-
-_PLAIN: tuple[Any, ...] = (str, int, float, Path)
+REQUIRED = inspect.Parameter.empty
+_METAVARS = {int: "N", float: "X", Path: "PATH"}
 
 
 class CommandError(Exception):
@@ -23,98 +27,155 @@ class CommandError(Exception):
         self.exit_code = exit_code
 
 
-def parse_command(
-    commands: Mapping[str, Callable[..., None]], arguments: Sequence[str]
-) -> Callable[[], None]:
-    """The command with its arguments, ready to be called."""
-    import tyro
+@dataclass(frozen=True)
+class Argument:
+    """One argument of a command."""
 
-    name = first_word(arguments)
-    if name is not None and name not in commands:
-        raise CommandError(f"unknown command {name!r}; {closest(name, commands)}", 2)
-    brief = name is None  # the list of commands: a line for each
-    command: Callable[[], None] = in_one_line(
-        lambda: tyro.extras.subcommand_cli_from_dict(
-            {name: _deferred(function, brief) for name, function in commands.items()},
-            prog="dcgraph",
-            description="Networks with discrete steps in a row, made to train.",
-            args=arguments,
+    name: str
+    type: Any  # a type or a Literal, also with | None, or a tuple of them
+    default: Any = REQUIRED
+    help: str = ""
+    positional: bool = False
+    can_be_negated: bool = False  # whether a bool has --no-NAME too
+
+    @property
+    def word(self) -> str:
+        """As it stands in the usage."""
+        if not self.positional:
+            return "--" + self.name.strip("_").replace("_", "-")
+        kind, many = _taken_apart(self.type)
+        word = self.name.upper().removesuffix("S") + " ..." if many else self.name.upper()
+        if get_origin(kind) is Literal:
+            word = "{" + ",".join(map(str, get_args(kind))) + "}"
+        return word if self.default is REQUIRED else f"[{word}]"
+
+    def add_to(self, parser: argparse.ArgumentParser) -> None:
+        kind, many = _taken_apart(self.type)
+        required = self.default is REQUIRED
+        said = self.default is not None and not (required or many or self.positional)
+        options: dict[str, Any] = {"dest": self.name, "help": self.help.replace("%", "%%")}
+        options["default"] = self.default if said else None
+        if kind is bool and not self.can_be_negated:
+            parser.add_argument(self.word, action="store_true", **options)
+            return
+        options["help"] += " (default: %(default)s)" if said else ""
+        if kind is bool:
+            options["action"] = argparse.BooleanOptionalAction
+        elif get_origin(kind) is Literal:
+            options |= {"choices": get_args(kind), "type": type(get_args(kind)[0])}
+        else:
+            options |= {"type": kind, "metavar": _METAVARS.get(kind, "TEXT")}
+        if self.positional:
+            nargs = ("+" if required else "*") if many else None if required else "?"
+            parser.add_argument(**options | {"nargs": nargs, "metavar": self.word.strip("[]")})
+            return
+        if many:  # --rows a b is the same as --rows a --rows b
+            options |= {"nargs": "+", "action": "extend"}
+        parser.add_argument(self.word, required=required, **options)
+
+
+def _taken_apart(kind: Any) -> tuple[Any, bool]:
+    """The type of one value, and whether there may be many.
+
+    >>> _taken_apart(int | None), _taken_apart(tuple[str, ...])
+    ((<class 'int'>, False), (<class 'str'>, True))
+    """
+    if get_origin(kind) in (Union, UnionType):
+        return _taken_apart(next(part for part in get_args(kind) if part is not NoneType))
+    return (get_args(kind)[0], True) if get_origin(kind) is tuple else (kind, False)
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise CommandError(f"{message}; see: {self.prog} --help", 2)
+
+
+class _Help(argparse.RawDescriptionHelpFormatter):
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=26)
+
+
+def parse(
+    arguments: Sequence[Argument], prog: str, words: Sequence[str], about: str
+) -> dict[str, Any]:
+    """The values of the arguments by their names; ``--help`` shows them and exits."""
+    positional = [argument.word for argument in arguments if argument.positional]
+    usage = " ".join([prog, *positional, "[options]"])
+    parser = _Parser(prog, usage, about, formatter_class=_Help, allow_abbrev=False)
+    for argument in arguments:
+        argument.add_to(parser)
+    found, unknown = parser.parse_known_intermixed_args(list(words))
+    if unknown:
+        options = [argument.word for argument in arguments if not argument.positional]
+        meant = difflib.get_close_matches(unknown[0].partition("=")[0], options, 1)
+        guess = f"did you mean {meant[0]}? See: " if meant else "see: "
+        raise CommandError(f"unknown argument {unknown[0]!r}; {guess}{prog} --help", 2)
+    values = vars(found)
+    many = [argument for argument in arguments if _taken_apart(argument.type)[1]]
+    return values | {one.name: tuple(values[one.name] or one.default) for one in many}
+
+
+def call(
+    function: Callable[..., Any],
+    prog: str,
+    words: Sequence[str],
+    listed: Mapping[str, str] | None = None,
+) -> Any:
+    """Call a function with the arguments that the words give.
+
+    Args:
+        function: a command.
+        prog: its name in help and errors.
+        words: the command line after that name. Of a function with ``*words`` all words after the
+            first are passed on as they are.
+        listed: what the first argument can be, with a summary of each, for the help.
+    """
+    about, helps = _documented(function)
+    parameters = inspect.signature(function, eval_str=True).parameters.values()
+    passes_on = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+    if passes_on and words and not words[0].startswith("-"):
+        return function(*words)
+    arguments = [
+        Argument(
+            parameter.name,
+            type(parameter.default) if parameter.annotation is REQUIRED else parameter.annotation,
+            parameter.default,
+            helps.get(parameter.name, ""),
+            positional=parameter.kind is parameter.POSITIONAL_ONLY,
         )
-    )
-    return command
+        for parameter in parameters
+        if parameter.kind is not parameter.VAR_POSITIONAL
+    ]
+    if listed:
+        name = arguments[0].name.upper().removesuffix("S")
+        about += f"\n\n{name} is one of\n{in_columns(listed)}"
+    values = parse(arguments, prog, words, about)
+    positional = [values.pop(argument.name) for argument in arguments if argument.positional]
+    return function(*positional, **values)
 
 
-def parse_options(kind: Any, prog: str, arguments: Sequence[str]) -> Any:
-    """An object of ``kind``, a dataclass or a function, from its options."""
-    import tyro
-
-    return in_one_line(lambda: tyro.cli(kind, prog=prog, args=arguments))
+def summary(function: Callable[..., Any]) -> str:
+    """The first line of its docstring."""
+    return _documented(function)[0].partition("\n")[0]
 
 
-def with_metavars(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The same function, whose help names its arguments: tyro would write STR and {None}|INT."""
-
-    @wraps(command)
-    def named(*values: Any, **options: Any) -> Any:
-        return command(*values, **options)
-
-    signature = inspect.signature(command, eval_str=True)
-    parameters = [p.replace(annotation=_named_type(p)) for p in signature.parameters.values()]
-    del named.__wrapped__  # tyro would look there
-    named.__annotations__ = {
-        p.name: p.annotation for p in parameters if p.annotation is not p.empty
-    }
-    named.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    return named
+def in_columns(listed: Mapping[str, str]) -> str:
+    """Names, and beside each its summary."""
+    width = max(map(len, listed))
+    return "\n".join(f"  {name:<{width}}  {summary}" for name, summary in listed.items())
 
 
-def _named_type(parameter: inspect.Parameter) -> Any:
-    """Only where tyro has nothing to say but the name of a type."""
-    import tyro
-
-    kind: Any = parameter.annotation
-    optional = [plain | None for plain in _PLAIN]
-    if parameter.kind is parameter.POSITIONAL_ONLY:
-        if kind in [*_PLAIN, *optional, tuple[str, ...]]:
-            return Annotated[kind, tyro.conf.arg(metavar=parameter.name.upper())]
-    elif kind in optional:
-        return Annotated[kind, tyro.conf.arg(metavar=get_args(kind)[0].__name__.upper())]
-    return kind
-
-
-def first_word(arguments: Sequence[str]) -> str | None:
-    return next((word for word in arguments if not word.startswith("-")), None)
-
-
-def in_one_line(parse: Callable[[], Any]) -> Any:
-    """tyro explains a mistake in a box and exits; here it becomes a CommandError."""
-    complaint = io.StringIO()
-    try:
-        with redirect_stderr(complaint):
-            return parse()
-    except SystemExit as stop:
-        if not stop.code:
-            raise
-        raise CommandError(_unboxed(complaint.getvalue()), 2) from None
-
-
-def _deferred(command: Callable[..., None], brief: bool) -> Callable[..., Callable[[], None]]:
-    @wraps(command)
-    def bind(*args: Any, **kwargs: Any) -> Callable[[], None]:
-        return partial(command, *args, **kwargs)
-
-    if brief:
-        bind.__doc__ = (command.__doc__ or "").partition("\n")[0]
-    return bind
-
-
-def _unboxed(box: str) -> str:
-    """The box has a title, then parts between rules: the reason, advice, where the help is."""
-    parts: list[list[str]] = [[]]
-    for line in box.splitlines()[1:]:
-        text = line.strip(" │╭╮╰╯")
-        if text.strip("-─"):
-            parts[-1].append(text)
-        elif parts[-1]:
-            parts.append([])
-    return "; ".join(" ".join(part).rstrip(".") for part in parts if part)
+def _documented(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
+    """What a docstring says of a function, and of its arguments under "Args:"."""
+    about, _, rest = (inspect.getdoc(function) or "").partition("\n\nArgs:\n")
+    helps: dict[str, str] = {}
+    name = ""
+    for line in rest.splitlines():
+        if not line.startswith(" "):  # another section
+            break
+        if line.startswith(" " * 8):
+            helps[name] += " " + line.strip()
+        else:
+            name, _, text = line.strip().partition(": ")
+            helps[name] = text
+    return about, {name: text.rstrip(".") for name, text in helps.items()}

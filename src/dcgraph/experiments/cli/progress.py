@@ -5,9 +5,15 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from ..engine import Evaluation, Settings, Watch
+from .. import engine  # whose names are loaded at their first use: start-up time
+from ..engine.metrics import Metric, measured_as
+from ..engine.settings import Settings
+
+if TYPE_CHECKING:
+    from ..engine import Callbacks, Evaluation
 
 _LINES = 20  # at most, where there is no terminal
 
@@ -21,37 +27,62 @@ def close_bars() -> None:
         _open_bars.pop().close()
 
 
-def watch_population(replicas: Sequence[Settings]) -> Watch:
-    """Progress with loss, accuracy and the time left, on stderr; quiet when that is no terminal."""
+def show_progress(replicas: Sequence[Settings]) -> Callbacks:
+    """Progress with loss, metrics and the time left, on stderr; quiet when that is no terminal."""
     return _bar(len(replicas)) if sys.stderr.isatty() else _lines(len(replicas))
 
 
-def combined(*watches: Watch) -> Watch:
-    """All of them are told."""
+def combined(*all_of_them: Callbacks) -> Callbacks:
+    """One that calls several."""
 
-    def tell(name: str) -> Callable[..., None]:
-        def tell_all(*news: object) -> None:
-            for watch in watches:
-                getattr(watch, name)(*news)
+    def call(name: str) -> Callable[..., None]:
+        def call_all(*news: object) -> None:
+            for callbacks in all_of_them:
+                getattr(callbacks, name)(*news)
 
-        return tell_all
+        return call_all
 
-    return Watch(tell("progress"), tell("evaluation"), tell("stopped"))
+    return engine.Callbacks(call("progress"), call("evaluation"), call("stopped"))
 
 
-def summary(look: Evaluation) -> str:
+def write_curves(folder: Path, names: Sequence[str]) -> Callbacks:
+    """Learning curves for TensorBoard: a run for each replica in ``folder``."""
+    import tensorboard  # noqa: F401  (an extra; torch's own complaint does not name the package)
+    from torch.utils.tensorboard import SummaryWriter
+
+    writers = [SummaryWriter(str(folder / name)) for name in names]
+
+    def evaluation(new: Evaluation) -> None:
+        for index, writer in enumerate(writers):
+            for name, values in _numbers(new).items():
+                if (value := values[index]) is not None:
+                    writer.add_scalar(name, value, new.step)
+            writer.flush()
+
+    return engine.Callbacks(evaluation=evaluation)
+
+
+def summary(new: Evaluation) -> str:
     """Means over the replicas that are still running."""
-    numbers = {"loss": look.loss, **look.metrics}
-    means = {name: [v for v in values if v is not None] for name, values in numbers.items()}
+    means = {name: [v for v in values if v is not None] for name, values in _numbers(new).items()}
     return ", ".join(f"{n} {sum(v) / len(v):.4g}" for n, v in means.items() if v) or "none running"
+
+
+def _numbers(new: Evaluation) -> dict[str, list[float | None]]:
+    """By names for people: loss, accuracy (argmax), ..."""
+    return {"loss": new.loss, **{_short(metric): v for metric, v in new.metrics.items()}}
+
+
+def _short(metric: Metric) -> str:
+    return f"{metric.name} ({how})" if (how := measured_as(metric)) else metric.name
 
 
 def _stopped(settings: Settings, step: int) -> str:
     return f"seed {settings.seed} stopped at step {step:,}: its loss or gradient was not finite."
 
 
-def _bar(replicas: int) -> Watch:
-    from tqdm import tqdm
+def _bar(replicas: int) -> Callbacks:
+    from tqdm import tqdm  # an extra
 
     bar = tqdm(unit="step", dynamic_ncols=True, desc=count(replicas))
     _open_bars.append(bar)
@@ -64,14 +95,14 @@ def _bar(replicas: int) -> Watch:
         if step == steps:
             close_bars()
 
-    return Watch(
+    return engine.Callbacks(
         progress,
-        lambda look: bar.set_postfix_str(summary(look)),
+        lambda new: bar.set_postfix_str(summary(new)),
         lambda settings, step: bar.write(_stopped(settings, step), file=sys.stderr),
     )
 
 
-def _lines(replicas: int) -> Watch:
+def _lines(replicas: int) -> Callbacks:
     began = time.monotonic()
     first: int | None = None
     shown = 0
@@ -83,14 +114,16 @@ def _lines(replicas: int) -> Watch:
             shown = step * _LINES // steps
             elapsed = time.monotonic() - began
             left = elapsed / (step - first) * (steps - step)
-            _tell(f"{count(replicas)}: step {step:,} of {steps:,}, {_time(left)} left{latest()}")
+            _print(f"{count(replicas)}: step {step:,} of {steps:,}, {_time(left)} left{latest()}")
 
-    looks: list[Evaluation] = []
+    evaluations: list[Evaluation] = []
 
     def latest() -> str:
-        return f", {summary(looks[-1])}" if looks else ""
+        return f", {summary(evaluations[-1])}" if evaluations else ""
 
-    return Watch(progress, looks.append, lambda settings, step: _tell(_stopped(settings, step)))
+    return engine.Callbacks(
+        progress, evaluations.append, lambda settings, step: _print(_stopped(settings, step))
+    )
 
 
 def count(replicas: int) -> str:
@@ -102,5 +135,5 @@ def _time(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
 
-def _tell(line: str) -> None:
+def _print(line: str) -> None:
     print(line, file=sys.stderr, flush=True)

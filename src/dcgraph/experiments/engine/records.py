@@ -76,7 +76,7 @@ class Record:
 
     @property
     def steps_per_epoch(self) -> float:
-        return float(self.steps / self.settings["epochs"])
+        return float(self.steps / max(1, self.settings["epochs"]))
 
     def value(self, metric: Metric) -> float | None:
         """A final metric; None where it was not measured."""

@@ -209,7 +209,7 @@ def _replicas_that_fit(
     else:  # as on a Mac
         free = 4 * 2**30
     needed = bytes_per_replica(task, settings, task.data(settings, data_dir))
-    return max(1, int(_SHARE_OF_MEMORY * free / needed))
+    return max(1, int(_SHARE_OF_MEMORY * free / max(1, needed)))
 
 
 def label(settings: Settings, among: Sequence[Settings]) -> str:

@@ -37,7 +37,9 @@ def per_replica(default: Any, help: str) -> Any:
 class Settings:
     """What every task has in common; a task's settings extend it."""
 
-    epochs: int = setting(30, "passes over the training examples")
+    epochs: int = setting(
+        30, "passes over the training examples; 0: the initial weights are tested"
+    )
     batch: int = setting(16, "examples per step")
     schedule_steps: int = setting(8, "steps of the schedules of tau, beta and alpha per epoch")
     evaluations: int = setting(2, "evaluations per epoch")
@@ -73,7 +75,8 @@ class Settings:
                 )
             if types[one.name] is float and not math.isfinite(value):
                 raise ValueError(f"{one.name}={value}, but a finite number is needed.")
-        for name in ("epochs", "batch", "schedule_steps", "evaluations", "evaluate_every"):
+        _require(self, "epochs", self.epochs >= 0, "a number of epochs is at least 0.")
+        for name in ("batch", "schedule_steps", "evaluations", "evaluate_every"):
             _require(self, name, getattr(self, name) >= 1, "at least 1 is needed.")
         if self.evaluate_every > 1 and self.evaluations > 1:
             raise ValueError(

@@ -1,49 +1,50 @@
-"""The paper's figures, each computed and drawn by one module; matplotlib is needed from here on.
+"""The figures of the paper and ours: a registry of what there is, and one module to draw each.
 
-``dcgraph figure NAME`` on the command line is :func:`make` with a few words around it.
+The registry needs neither torch nor matplotlib; a figure's module does, and is imported when it is
+made. ``dcgraph figure NAME`` on the command line is :func:`make` with a few words around it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..engine.files import write_atomically, write_json
-from . import (
-    addition_table,
-    annealing,
-    category,
-    component,
-    example,
-    gradients,
-    lead,
-    lengths,
-    mixing,
-    saturation,
-    simplex,
-)
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """How a figure is made: numbers first, then a PNG from the numbers alone.
+class Figure:
+    """How a figure is made: numbers first, then a PNG from the numbers only.
 
     The numbers come from a seed, or from the records in a folder.
     """
 
-    compute: Callable[[int], dict[str, Any]] | Callable[[Path], dict[str, Any]]
-    draw: Callable[[dict[str, Any], Path], None]
+    module: str  # of this package, with a function ``compute``
+    summary: str  # what it shows, in one line
     plan: str  # what the computer is about to do, and for how long
     look: str  # what the reader should look at
     from_records: bool = False
+    drawn_by: str = "draw"  # a function of the module
+
+    def compute(self, source: int | Path) -> dict[str, Any]:
+        """The numbers, ready for JSON, from a seed or from a folder of records."""
+        numbers: dict[str, Any] = self._imported().compute(source)
+        return numbers
+
+    def draw(self, numbers: dict[str, Any], path: Path) -> None:
+        """A PNG of what :meth:`compute` returned."""
+        getattr(self._imported(), self.drawn_by)(numbers, path)
+
+    def _imported(self) -> Any:
+        return importlib.import_module(f".{self.module}", __package__)
 
 
-FIGURES: dict[str, Recipe] = {
-    "saturation": Recipe(
-        saturation.compute,
-        saturation.draw,
+FIGURES: dict[str, Figure] = {
+    "saturation": Figure(
+        "saturation",
+        "larger noise keeps gradients alive (Figure 2)",
         plan=(
             "Training 64 models of two parameters for 5,000 steps at each of 5 noise scales beta; "
             "about 5 seconds."
@@ -53,33 +54,33 @@ FIGURES: dict[str, Recipe] = {
             "and theta goes on moving (a); in the first 100 steps small beta is ahead and steadier."
         ),
     ),
-    "simplex": Recipe(
-        simplex.compute,
-        simplex.draw,
+    "simplex": Figure(
+        "simplex",
+        "what annealing tau and growing beta do",
         plan=(
-            "Drawing the law of Gumbel-softmax samples on the simplex for 8 pairs of tau and beta; "
-            "about 2 seconds."
+            "Drawing the density of Gumbel-softmax samples on the simplex for 8 pairs of tau and "
+            "beta; about 2 seconds."
         ),
         look=(
             "from left to right both rows become discrete, but annealing tau (top) keeps the "
             "share of each corner, while growing beta (bottom) evens the shares out."
         ),
     ),
-    "addition-table": Recipe(
-        addition_table.compute,
-        addition_table.draw,
+    "addition-table": Figure(
+        "addition_table",
+        "what the shipped model has learned of addition",
         plan=(
             "Reading the images of MNIST with the shipped model and adding every pair of digits; "
             "about 5 seconds."
         ),
         look=(
             "the symbols (grey) were never named and have no order, yet each stands for one digit "
-            "(a), and from them alone the model computes the sums (b); dark cells are wrong."
+            "(a), and from them only the model computes the sums (b); dark cells are wrong."
         ),
     ),
-    "component": Recipe(
-        component.compute,
-        component.draw,
+    "component": Figure(
+        "component",
+        "a discrete node in training and at test (Figure 3)",
         plan=(
             "Sending one random vector through a discrete node, in training and at test; "
             "about 1 second."
@@ -89,9 +90,9 @@ FIGURES: dict[str, Recipe] = {
             "added; at test (b) v is exactly one row of w', and nothing else of u gets through."
         ),
     ),
-    "example": Recipe(
-        example.compute,
-        example.draw,
+    "example": Figure(
+        "example",
+        "two sums, as the shipped model computes them (Figure 1)",
         plan=(
             "Reading the images of MNIST with the shipped model and adding two pairs of them, one "
             "drawn from all test pairs and one from its errors; about 5 seconds."
@@ -101,18 +102,18 @@ FIGURES: dict[str, Recipe] = {
             "where an error (b) arose: in reading an image, or in adding."
         ),
     ),
-    "mixing": Recipe(
-        mixing.compute,
-        mixing.draw,
+    "codebook": Figure(
+        "codebook",
+        "how mix goes over a large codebook, block by block",
         plan="Going over a codebook of 24 rows in four blocks, for one query; about 1 second.",
         look=(
             "whatever the number of rows, three things are kept for a query: the largest logit, a "
             "sum and a mixture of rows; where the largest grows, the other two are scaled down."
         ),
     ),
-    "lead": Recipe(
-        lead.compute,
-        lead.draw,
+    "lead": Figure(
+        "lead",
+        "how far ahead a category must be for noise to leave it in front",
         plan=(
             "Computing how often noise leaves the best of up to ten million categories in front, "
             "and drawing it 500 times at some places; about 10 seconds."
@@ -123,20 +124,21 @@ FIGURES: dict[str, Recipe] = {
             "(b) ask for less."
         ),
     ),
-    "lengths": Recipe(
-        lengths.compute,
-        lengths.draw,
+    "lengths": Figure(
+        "lengths",
+        "path queries longer than those in training",
         plan="Drawing how well path queries of each length are answered; about 2 seconds.",
         look=(
             "a model that chooses an entity at every hop loses little on paths three times as long "
-            "as in training (a), and nothing on those twice as long (b), one that composes "
-            "relations loses more; on WN11 (c) longer paths in training help with long ones."
+            "as in training (a), and nothing on those twice as long (b), ComplEx, which multiplies "
+            "the relations of a path, loses more; on WN11 (c) longer paths in training help with "
+            "long ones."
         ),
         from_records=True,
     ),
-    "annealing": Recipe(
-        annealing.compute,
-        annealing.draw,
+    "annealing": Figure(
+        "annealing",
+        "three ways to set tau and beta (Figure 4)",
         plan="Drawing the learning curves of 108 runs from their records; about 3 seconds.",
         look=(
             "on 2 summands TempMatch reaches the top early and in every run, TauAnn late, and base "
@@ -144,9 +146,10 @@ FIGURES: dict[str, Recipe] = {
         ),
         from_records=True,
     ),
-    "annealing-runs": Recipe(
-        annealing.compute,
-        annealing.draw_runs,
+    "annealing-runs": Figure(
+        "annealing",
+        "every run of these (Figures 7 and 8)",
+        drawn_by="draw_runs",
         plan="Drawing each of 108 runs from its record; about 3 seconds.",
         look=(
             "runs climb from plateau to plateau; the corner of each panel says how many reached "
@@ -154,9 +157,9 @@ FIGURES: dict[str, Recipe] = {
         ),
         from_records=True,
     ),
-    "category": Recipe(
-        category.compute,
-        category.draw,
+    "category": Figure(
+        "category",
+        "a category that is found late (Figure 4, right)",
         plan="Drawing what the probe read of one category in two runs; about 2 seconds.",
         look=(
             "the accuracy of the TempMatch run jumps (a) when a category that had hardly any share "
@@ -165,9 +168,9 @@ FIGURES: dict[str, Recipe] = {
         ),
         from_records=True,
     ),
-    "gradients": Recipe(
-        gradients.compute,
-        gradients.draw,
+    "gradients": Figure(
+        "gradients",
+        "what reaches each round of ListOps (Figure 6)",
         plan="Drawing what the probe read of 32 runs of ListOps; about 2 seconds.",
         look=(
             "without both methods a hundredth of the gradient is left at the embedding, farthest "
@@ -184,10 +187,9 @@ def make(
 ) -> tuple[Path, Path]:
     """Write ``name.png`` and ``name.json`` into ``folder``; returns their paths."""
     folder.mkdir(parents=True, exist_ok=True)
-    recipe = FIGURES[name]
-    source: Any = results if recipe.from_records else seed
-    numbers = recipe.compute(source)
+    figure = FIGURES[name]
+    numbers = figure.compute(results if figure.from_records else seed)
     picture, data = folder / f"{name}.png", folder / f"{name}.json"
-    write_atomically(picture, lambda path: recipe.draw(numbers, path))
+    write_atomically(picture, lambda path: figure.draw(numbers, path))
     write_json(data, numbers)
     return picture, data

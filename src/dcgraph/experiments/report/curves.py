@@ -1,48 +1,58 @@
-"""Charts over training: metrics, loss and dials."""
+"""Charts over training: metrics, loss and dials; gradients and categories as the probe saw them."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from markupsafe import Markup
 
-from ..engine.settings import steps_per_move
-from ..engine.task import Task
-from .charts import Line, Number, Point, line_chart
-from .groups import Group, epoch_of, keys, metric_of
+from ...dials import Dials
+from .charts import Line, Number, Point, heat_map, line_chart
+from .groups import Group, Replica, keys, monitored, selected_on
 
 _DIAL_POINTS = 200
-_EXPLODED = 1000  # times its first look: such a loss would press all others to the ground
+_EXPLODED = 1000  # times its first value: such a loss would press all others to the ground
+_CATEGORIES = 64  # rows of a map of categories
 
 
-def curves_of(groups: Sequence[Group], task: Task) -> dict[str, Any]:
+def curves_of(groups: Sequence[Group]) -> dict[str, Any]:
     """Learning curves of all replicas, with the mean of each group."""
-    monitor = metric_of(groups, task)
-    splits = {r.record["chosen_on"] for group in groups for r in group.replicas} - {None}
-    split = " or ".join(sorted(splits)) or "validation"
-    wanted = (
-        (f"{monitor}/argmax", monitor, f"{monitor} on the {split} set, hard"),
-        ("loss", "loss", "training loss"),
+    name = monitored(groups).name
+    charts = [
+        _chart(groups, name, f"{name} on the {selected_on(groups)} set, hard", _monitored_curve),
+        _chart(groups, "loss", "training loss", lambda replica: replica.record.curve.loss),
+    ]
+    return {"groups": keys(groups), "charts": [chart for chart in charts if chart]}
+
+
+def _monitored_curve(replica: Replica) -> Sequence[float | None]:
+    """The metric by which the weights were selected; by argmax, as all replicas are measured."""
+    record = replica.record
+    return record.curve.metrics.get(replace(record.selection.metric, decoder="argmax"), [])
+
+
+def _chart(
+    groups: Sequence[Group],
+    name: str,
+    title: str,
+    values_of: Callable[[Replica], Sequence[float | None]],
+) -> dict[str, Any] | None:
+    lines = [line for group in groups for line in _lines(group, values_of)]
+    values = [y for line in lines for _, y in line.points if y is not None]
+    shares = name != "loss" and all(0 <= value <= 1 for value in values)
+    exploded = name == "loss" and any(map(_explodes, lines))
+    chart = line_chart(
+        lines,
+        label=f"{title} over training, one line per replica" + ", in powers of ten" * exploded,
+        x_label="epoch",
+        y_label=name,
+        y_range=(0.0, 1.0) if shares else None,
+        logarithmic=exploded,
     )
-    charts = []
-    for name, short, title in wanted:
-        lines = [line for group in groups for line in _lines(group, name)]
-        values = [y for line in lines for _, y in line.points if y is not None]
-        shares = name != "loss" and all(0 <= value <= 1 for value in values)
-        exploded = name == "loss" and any(map(_explodes, lines))
-        chart = line_chart(
-            lines,
-            label=f"{title} over training, one line per replica" + ", in powers of ten" * exploded,
-            x_label="epoch",
-            y_label=short,
-            y_range=(0.0, 1.0) if shares else None,
-            logarithmic=exploded,
-        )
-        if chart:
-            charts.append({"title": title, "svg": Markup(chart)})
-    return {"groups": keys(groups), "charts": charts}
+    return {"title": title, "svg": Markup(chart)} if chart else None
 
 
 def _explodes(line: Line) -> bool:
@@ -50,19 +60,23 @@ def _explodes(line: Line) -> bool:
     return bool(values) and max(values) > _EXPLODED * values[0] > 0
 
 
-def _lines(group: Group, name: str) -> list[Line]:
+def _lines(group: Group, values_of: Callable[[Replica], Sequence[float | None]]) -> list[Line]:
     lines = []
     for replica in group.replicas:
-        record = replica.record
-        points = [(epoch_of(record, look["step"]), look[name]) for look in record["curve"]]
-        lines.append(Line(f"{group.name}, seed {record['settings']['seed']}", points, group.number))
+        epochs = [_epoch(replica, step) for step in replica.record.curve.step]
+        points = list(zip(epochs, values_of(replica), strict=False))
+        lines.append(Line(f"{group.name}, seed {replica.record.seed}", points, group.number))
     if len(lines) == 1:
-        return [Line(lines[0].name, lines[0].points, group.number, bold=True)]
-    means = mean_over([line.points for line in lines], statistics.fmean)
+        return [replace(lines[0], bold=True)]
+    means = _mean_over([line.points for line in lines], statistics.fmean)
     return [*lines, Line(f"{group.name}, mean", means, group.number, bold=True)]
 
 
-def mean_over(
+def _epoch(replica: Replica, step: int) -> float:
+    return step / replica.record.steps_per_epoch
+
+
+def _mean_over(
     curves: Sequence[Sequence[Point]],
     mean: Callable[[Iterable[Number]], float],
 ) -> list[Point]:
@@ -101,13 +115,134 @@ def dials_of(groups: Sequence[Group]) -> dict[str, Any]:
 
 
 def _values_of(dial: str, group: Group) -> list[Point]:
-    record = group.replicas[0].record
-    every = steps_per_move(record["steps"] // group.settings.epochs, group.settings.moves)
-    dials = group.settings.dials(every)
-    points: list[Point] = []
-    for step in sorted(
-        {round(record["steps"] * k / _DIAL_POINTS) for k in range(_DIAL_POINTS + 1)}
-    ):
-        dials.load_state_dict({"calls": step, "every": every})
-        points.append((epoch_of(record, step), dials.values()[dial]))
-    return points
+    first, settings = group.replicas[0], group.settings
+    steps = first.record.steps
+    every = max(1, steps // settings.epochs // settings.schedule_steps)
+    dials = Dials(**settings.schedules(), every=every)
+    shown = sorted({round(steps * k / _DIAL_POINTS) for k in range(_DIAL_POINTS + 1)})
+    return [(_epoch(first, step), dials.at(step)[dial]) for step in shown]
+
+
+def chain_of(group: Group) -> dict[str, Any] | None:
+    """The gradient that reaches each node over training, and the chain at the end."""
+    curves: dict[str, list[list[Point]]] = {}
+    last: dict[str, list[dict[str, Any]]] = {}
+    for replica in group.replicas:
+        of_replica: dict[str, list[Point]] = {}
+        readings: list[dict[str, Any]] = []
+        for step, readings in replica.probes.items():
+            for reading in readings:
+                point = _epoch(replica, step), reading["gradient"]
+                of_replica.setdefault(_call(reading), []).append(point)
+        for call, points in of_replica.items():
+            curves.setdefault(call, []).append(points)
+        for reading in readings:
+            last.setdefault(_call(reading), []).append(reading)
+    if not curves:
+        return None
+    lines = [
+        Line(call, _mean_over(some, _geometric_mean), number, bold=True)
+        for number, (call, some) in enumerate(curves.items())
+    ]
+    chart = line_chart(
+        lines,
+        label=f"mean absolute gradient at every node, {group.name}",
+        x_label="epoch",
+        y_label="gradient",
+        logarithmic=True,
+    )
+    return {
+        "name": group.name,
+        "svg": Markup(chart),
+        "nodes": [{"name": line.name, "number": line.colour} for line in lines],
+        "rows": _end_of_chain(last),
+    }
+
+
+def _call(reading: dict[str, Any]) -> str:
+    return f"{reading['name']}[{reading['call']}]"
+
+
+def _geometric_mean(values: Iterable[Number]) -> float:
+    """Gradients differ by powers of ten; one that is 0 says that nothing arrives at all."""
+    known = list(values)
+    return statistics.geometric_mean(known) if all(value > 0 for value in known) else 0.0
+
+
+def _end_of_chain(last: dict[str, list[dict[str, Any]]]) -> list[dict[str, str]]:
+    """What the probe read last at every node: means over replicas, of gradients as in the chart."""
+    gradients = {
+        call: _geometric_mean(known) if (known := _known(readings, "gradient")) else None
+        for call, readings in last.items()
+    }
+    nodes = [call for call, readings in last.items() if readings[0]["categories"]]
+    of_last = gradients[nodes[-1]] if nodes else None
+    rows = []
+    for call, readings in last.items():
+        gradient, used = gradients[call], _mean(readings, "used")
+        ratio = gradient / of_last if gradient is not None and of_last else None
+        rows.append(
+            {
+                "node": call,
+                "gradient": _optional(gradient, ".1e"),
+                "ratio": _optional(ratio, ".2g"),
+                "entropy": _optional(_mean(readings, "entropy"), ".2f"),
+                "used": "-" if used is None else f"{used:.1f} of {readings[0]['categories']}",
+                "saturated": _optional(_mean(readings, "saturated"), ".0%"),
+                "gap": _optional(_mean(readings, "gap"), ".2f"),
+            }
+        )
+    return rows
+
+
+def _known(readings: list[dict[str, Any]], name: str) -> list[Number]:
+    return [reading[name] for reading in readings if reading[name] is not None]
+
+
+def _mean(readings: list[dict[str, Any]], name: str) -> float | None:
+    known = _known(readings, name)
+    return statistics.fmean(known) if known else None
+
+
+def _optional(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)
+
+
+def categories_of(group: Group) -> list[dict[str, Any]]:
+    """Which categories the nodes of the group's best replica used, over training."""
+    best = group.best()
+    if not best.probes:
+        return []
+    pictures = []
+    for call in map(_call, list(best.probes.values())[-1]):
+        read = [
+            (_epoch(best, step), reading["by_category"])
+            for step, readings in best.probes.items()
+            for reading in readings
+            if _call(reading) == call and reading["by_category"]
+        ]
+        if not read:
+            continue
+        # What was not a number when it was read is nothing in the picture.
+        weights = [[weight or 0.0 for weight in one["weight"]] for _, one in read]
+        order = sorted(range(len(weights[-1])), key=lambda j: -weights[-1][j])[:_CATEGORIES]
+        chart = heat_map(
+            [(str(j), [row[j] for row in weights]) for j in order],
+            [epoch for epoch, _ in read],
+            label=f"weight of each category of {call} over training, {group.name}",
+            x_label="epoch",
+            y_label="category",
+            colour=group.number,
+        )
+        used = sum(share > 0 for share in read[-1][1]["use"])
+        left_out = len(weights[-1]) - len(order)
+        pictures.append(
+            {
+                "title": f"{group.name}: {call}",
+                "note": f"seed {best.record.seed}; at the end {used} of "
+                f"{len(weights[-1])} are in use"
+                + (f"; the {left_out} least used are not drawn" if left_out else ""),
+                "svg": Markup(chart),
+            }
+        )
+    return pictures

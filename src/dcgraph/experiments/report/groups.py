@@ -1,16 +1,16 @@
-"""The replicas of a run, in groups that differ in the seed alone."""
+"""The replicas of a run, in groups that differ only in the seed."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..engine.records import Record
+from ..engine.metrics import Metric
+from ..engine.records import Probes, Record
 from ..engine.settings import Settings, from_dict
-from ..engine.task import Task
+from ..engine.task import AnyTask
 from .charts import COLOURS
 
 _PER_CHART = 4  # groups in one chart, where there are too many for one
@@ -18,52 +18,59 @@ _PER_CHART = 4  # groups in one chart, where there are too many for one
 
 @dataclass(frozen=True)
 class Replica:
-    """One replica: the settings it stands for in words, its record, its model if it was kept."""
+    """One replica: the group it belongs to, what came of it, and its model if that was kept."""
 
-    group: str
+    group: str  # the settings it stands for in words
     record: Record
+    probes: Probes = field(default_factory=dict)
     model: Path | None = None
 
 
 @dataclass(frozen=True)
 class Group:
-    """Replicas that differ in the seed alone."""
+    """Replicas that differ only in the seed."""
 
     name: str
     number: int
     replicas: list[Replica]
     settings: Settings
 
+    def best(self) -> Replica:
+        """By what the weights were selected by."""
+        return max(self.replicas, key=lambda replica: replica.record.score())
 
-def grouped(task: Task, replicas: Sequence[Replica]) -> list[Group]:
+    def has_nodes(self) -> bool:
+        """Only nodes can sample, so only models with nodes are measured by sampling."""
+        return any(
+            metric.decoder == "sample" for r in self.replicas for metric in r.record.curve.metrics
+        )
+
+
+def grouped(task: AnyTask, replicas: Sequence[Replica]) -> list[Group]:
     by_name: dict[str, list[Replica]] = {}
     for replica in replicas:
         by_name.setdefault(replica.group, []).append(replica)
     return [
-        Group(name, number, some, from_dict(task.settings, some[0].record["settings"]))
+        Group(name, number, some, from_dict(task.settings, some[0].record.settings))
         for number, (name, some) in enumerate(by_name.items())
     ]
 
 
-def metric_of(groups: Sequence[Group], task: Task) -> str:
-    """The metric to look at: by which the weights were chosen, in the first group."""
-    return task.monitored(groups[0].settings)
+def monitored(groups: Sequence[Group], set: str = "test") -> Metric:
+    """The metric to look at: the one by which the weights were selected, in the first group."""
+    return Metric(groups[0].replicas[0].record.selection.metric.name, set)
 
 
-def _score(replica: Replica, task: Task) -> float:
-    """What the weights of a replica were chosen by."""
-    name = replica.record.get("chosen_by", f"{task.monitor}/argmax")  # older records lack it
-    looks = (look[name] for look in replica.record["curve"])
-    return max((value for value in looks if value is not None), default=-math.inf)
+def selected_on(groups: Sequence[Group]) -> str:
+    """The split on which the weights were selected."""
+    return " or ".join(
+        sorted({r.record.selection.metric.set for group in groups for r in group.replicas})
+    )
 
 
-def best_of(group: Group, task: Task) -> Replica:
-    return max(group.replicas, key=lambda replica: _score(replica, task))
-
-
-def leading(groups: Sequence[Group], count: int, task: Task) -> list[Group]:
+def leading(groups: Sequence[Group], count: int) -> list[Group]:
     """The groups with the best replicas, in their old order."""
-    ranked = sorted(groups, key=lambda group: -_score(best_of(group, task), task))
+    ranked = sorted(groups, key=lambda group: -group.best().record.score())
     return sorted(ranked[:count], key=lambda group: group.number)
 
 
@@ -75,7 +82,3 @@ def readable(groups: Sequence[Group]) -> list[Sequence[Group]]:
 
 def keys(groups: Sequence[Group]) -> list[dict[str, Any]]:
     return [{"name": group.name, "number": group.number} for group in groups]
-
-
-def epoch_of(record: Record, step: int) -> float:
-    return float(step * record["settings"]["epochs"] / record["steps"])

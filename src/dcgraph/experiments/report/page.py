@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
+import base64
+import io
 from collections.abc import Sequence
 from datetime import datetime
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import torch
+from jaxtyping import Shaped
 from jinja2 import Environment, StrictUndefined
+from torch import Tensor
 
 from ..engine.files import write_atomically
 from ..engine.models import load_model
 from ..engine.panels import Examples
-from ..engine.task import Task
-from .chain import categories_of, chain_of, probes_of
-from .curves import curves_of, dials_of
-from .groups import Group, Replica, best_of, grouped, keys, leading, readable
-from .origin import settings_of
-from .png import data_uri
-from .summary import facts_of, stopped_of, summary_of
+from ..engine.task import AnyTask
+from .curves import categories_of, chain_of, curves_of, dials_of
+from .groups import Group, Replica, grouped, keys, leading, readable
+from .numbers import facts_of, settings_of, stopped_of, summary_of
 
 _SHOWN = 6  # groups with pictures of their own; all are in the table and in the curves
-_EXHIBITED = 2  # groups whose best model is shown at work
+_AT_WORK = 2  # groups whose best model is shown at work
 
 
 def write_report(
     path: Path,
-    task: Task,
+    task: AnyTask,
     replicas: Sequence[Replica],
     *,
     title: str,
@@ -45,25 +47,24 @@ def write_report(
         data_dir: where the data are, as for training.
     """
     groups = grouped(task, replicas)
-    with_nodes = [g for g in groups if any(probes_of(r.record) for r in g.replicas)]
-    shown = leading(with_nodes, _SHOWN, task)
+    with_nodes = [group for group in groups if group.has_nodes()]
+    probed = [group for group in groups if any(replica.probes for replica in group.replicas)]
+    shown = leading(probed, _SHOWN)
     content = {
         "title": title,
         "command": command,
         "made": f"{datetime.now():%Y-%m-%d %H:%M}",
         "groups": keys(groups),
-        "hidden": len(with_nodes) - len(shown),
+        "hidden": len(probed) - len(shown),
         "facts": facts_of(groups),
-        "summary": summary_of(groups, task),
+        "summary": summary_of(groups),
         "stopped": stopped_of(replicas),
-        "curves": [curves_of(some, task) for some in readable(groups)],
+        "curves": [curves_of(some) for some in readable(groups)],
         "dials": [dials_of(some) for some in readable(with_nodes)],
         "chains": [chain for group in shown if (chain := chain_of(group))],
-        "categories": [picture for group in shown for picture in categories_of(group, task)],
-        "exhibits": [
-            exhibit
-            for group in leading(groups, _EXHIBITED, task)
-            for exhibit in _exhibits(group, task, data_dir)
+        "categories": [picture for group in shown for picture in categories_of(group)],
+        "panels": [
+            panel for group in leading(groups, _AT_WORK) for panel in _panels(group, task, data_dir)
         ],
         "settings": settings_of(groups),
     }
@@ -75,9 +76,9 @@ def write_report(
     write_atomically(path, lambda draft: draft.write_text(text, encoding="utf-8"))
 
 
-def _exhibits(group: Group, task: Task, data_dir: Path | None) -> list[dict[str, Any]]:
+def _panels(group: Group, task: AnyTask, data_dir: Path | None) -> list[dict[str, Any]]:
     """What the task shows of the group's best model."""
-    best = best_of(group, task)
+    best = group.best()
     if best.model is None:
         return []
     model, settings = load_model(best.model, task)
@@ -85,9 +86,22 @@ def _exhibits(group: Group, task: Task, data_dir: Path | None) -> list[dict[str,
     return [
         {
             "group": group.name,
-            "seed": best.record["settings"]["seed"],
-            "kind": "examples" if isinstance(exhibit, Examples) else "grid",
-            "shown": exhibit,
+            "seed": best.record.seed,
+            "kind": "examples" if isinstance(panel, Examples) else "grid",
+            "shown": panel,
         }
-        for exhibit in task.exhibits(model, settings, data)
+        for panel in task.panels(model, settings, data)
     ]
+
+
+def data_uri(image: Shaped[Tensor, "height width"]) -> str:
+    """A small grey PNG inside the page: 0 is white, the image's largest value black."""
+    from PIL import Image  # an extra, which only pages with pictures need
+
+    largest = float(image.max()) or 1.0
+    grey = (255 - image.double() * (255 / largest)).round().clamp(0, 255).to(torch.uint8)
+    height, width = grey.shape
+    file = io.BytesIO()
+    picture = Image.frombytes("L", (width, height), bytes(grey.flatten().tolist()))
+    picture.save(file, "png", optimize=True)
+    return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()

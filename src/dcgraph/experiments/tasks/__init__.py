@@ -1,67 +1,106 @@
-"""The tasks of the paper, and how to find one by name."""
+"""The tasks of the paper and the tables of their runs, by name. Nothing here imports torch."""
 
 from __future__ import annotations
 
 import importlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from ..._arguments import closest
+from ..._names import closest
 from ..engine.tables import Table
-from ..engine.task import Task
+
+if TYPE_CHECKING:
+    from ..engine.task import Task
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Where a task or a table is, and what it is in a few words."""
+
+    where: str  # module:name
+    summary: str
+
+    def load(self) -> Any:
+        module, _, name = self.where.partition(":")
+        return getattr(importlib.import_module(module), name)
+
+
+def _ours(where: str, summary: str) -> Entry:
+    return Entry(f"{__name__}.{where}", summary)
+
 
 TASKS = {
-    "addition": "dcgraph.experiments.tasks.addition.task:Addition",
-    "listops": "dcgraph.experiments.tasks.listops.task:ListOps",
-    "paths": "dcgraph.experiments.tasks.paths.task:Paths",
+    "addition": _ours("addition.task:Addition", "read two or three digits and add them"),
+    "listops": _ours(
+        "listops.task:ListOps", "learn to parse nested expressions and to compute their values"
+    ),
+    "paths": _ours(
+        "paths.task:Paths", "follow relations through a knowledge graph, entity by entity"
+    ),
 }
-"""Where each task is; a user's own is named the same way, ``module:Class``."""
 
 
 TABLES = {
-    "addition": "dcgraph.experiments.tasks.addition.tables:ADDITION",
-    "addition-lr": "dcgraph.experiments.tasks.addition.tables:LEARNING_RATES",
-    "addition-ablation": "dcgraph.experiments.tasks.addition.tables:ABLATION",
-    "addition-chain": "dcgraph.experiments.tasks.addition.tables:CHAIN_ABLATION",
-    "annealing": "dcgraph.experiments.tasks.addition.tables:ANNEALING",
-    "listops": "dcgraph.experiments.tasks.listops.tables:LISTOPS",
-    "listops-ablation": "dcgraph.experiments.tasks.listops.tables:ABLATION",
-    "listops-masks": "dcgraph.experiments.tasks.listops.tables:MASKS",
-    "paths": "dcgraph.experiments.tasks.paths.tables:PATHS",
-    "paths-extrapolation": "dcgraph.experiments.tasks.paths.tables:EXTRAPOLATION",
-    "paths-small": "dcgraph.experiments.tasks.paths.tables:SMALL",
-    "paths-small-beam": "dcgraph.experiments.tasks.paths.tables:SMALL_BY_BEAM",
-    "paths-small-back": "dcgraph.experiments.tasks.paths.tables:SMALL_LOOKING_BACK",
-    "paths-noise": "dcgraph.experiments.tasks.paths.trials:NOISE",
-    "paths-short": "dcgraph.experiments.tasks.paths.trials:SHORT",
-    "paths-search": "dcgraph.experiments.tasks.paths.trials:SEARCH",
-    "fb15k-237": "dcgraph.experiments.tasks.paths.tables:FB15K_237",
-    "fb15k-237-beam": "dcgraph.experiments.tasks.paths.tables:FB15K_237_BY_BEAM",
+    "addition": _ours("addition.tables:ADDITION", "MNIST addition, the paper's table"),
+    "addition-lr": _ours(
+        "addition.tables:LEARNING_RATES", "ours at the learning rates the paper tried"
+    ),
+    "addition-ablation": _ours("addition.tables:ABLATION", "ours without parts of the method"),
+    "addition-chain": _ours(
+        "addition.tables:CHAIN_ABLATION", "the same for three summands, a chain"
+    ),
+    "annealing": _ours(
+        "addition.tables:ANNEALING", "three ways to set tau and beta, behind three figures"
+    ),
+    "listops": _ours("listops.tables:LISTOPS", "ListOps, the paper's table"),
+    "listops-ablation": _ours("listops.tables:ABLATION", "ListOps without parts of the method"),
+    "listops-masks": _ours(
+        "listops.tables:MASKS", "ListOps with the paper's dropout, and with ours"
+    ),
+    "listops-ladder": _ours(
+        "listops.tables:LADDER", "what each model of ListOps is given, and what that is worth"
+    ),
+    "paths": _ours("paths.tables:PATHS", "path queries, the paper's table"),
+    "paths-extrapolation": _ours(
+        "paths.tables:EXTRAPOLATION", "the same, trained on shorter paths"
+    ),
+    "paths-small": _ours("paths.tables:SMALL", "trained on short paths of a small graph, on a CPU"),
+    "paths-small-beam": _ours("paths.tables:SMALL_BEAM", "the same runs, by beam search"),
+    "paths-small-bidirectional": _ours(
+        "paths.tables:SMALL_BIDIRECTIONAL", "the same runs, with bidirectional scoring"
+    ),
+    "paths-noise": _ours("paths.search:NOISE", "distribution and scale of the noise of the hops"),
+    "paths-short": _ours("paths.search:SHORT", "dropout, and how often triples are trained on"),
+    "paths-search": _ours("paths.search:SEARCH", "the paper's search for dropout and L2"),
+    "fb15k-237": _ours("paths.tables:FB15K_237", "path queries on FB15k-237, by length"),
+    "fb15k-237-beam": _ours("paths.tables:FB15K_237_BEAM", "the same runs, by beam search"),
 }
-"""Where each table is."""
 
 
 def get_table(name: str) -> Table:
     """A table by its name."""
     if name not in TABLES:
         raise ValueError(f"unknown table {name!r}; {closest(name, TABLES)}")
-    module, _, attribute = TABLES[name].partition(":")
-    table = getattr(importlib.import_module(module), attribute)
+    table = TABLES[name].load()
     assert isinstance(table, Table)
     return table
 
 
-def get_task(name: str) -> Task:
+def get_task(name: str) -> Task[Any]:
     """A task of ours by its name, anyone's by ``module:Class``.
 
     >>> get_task("addition").name
     'addition'
     """
-    module, colon, kind = TASKS.get(name, name).partition(":")
-    if not colon:
+    if name not in TASKS and ":" not in name:
         raise ValueError(
             f"unknown task {name!r}; {closest(name, TASKS)} Your own is named module:Class."
         )
+    from ..engine.task import Task  # start-up time: torch, which tables do without
+
+    entry = TASKS.get(name) or Entry(name, "")
     try:
-        task = getattr(importlib.import_module(module), kind)()
+        task = entry.load()()
     except Exception as error:  # whatever is wrong in somebody's module
         kind_of_error = type(error).__name__
         raise ValueError(f"cannot load task {name!r}: {kind_of_error}: {error}.") from error

@@ -9,16 +9,18 @@ for all others the classifier is a table too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Int64
-from torch import Tensor
+from jaxtyping import Bool, Int64
+from torch import Tensor, nn
 
-from .expressions import TOKENS, ZERO, Expression
-from .model import LatentTree
+from ...engine.task import Batch, Data
+from .baselines import NearestOperator, StateTree
+from .data.expressions import CLOSE, TOKENS, ZERO, Expression
+from .model.latent_tree import LatentTree
 
 _AT_ONCE = 500  # expressions
 _PAIRS = 2_000_000  # of tokens: the scores of edges are what takes memory
@@ -152,7 +154,7 @@ def at_once(length: int) -> int:
 def groups(expressions: Sequence[Expression]) -> Iterator[list[int]]:
     """Which expressions to decode together: those of about the same length.
 
-    >>> from .expressions import parse
+    >>> from .data.expressions import parse
     >>> list(groups([parse("[MAX 2 [MIN 4 7 ] ]"), parse("[MED 3 1 ]")]))
     [[1, 0]]
     """
@@ -164,3 +166,61 @@ def groups(expressions: Sequence[Expression]) -> Iterator[list[int]]:
         group.append(k)
     if group:
         yield group
+
+
+# What is right of it
+
+
+def measure(model: nn.Module, data: Data, split: str, rounds: int) -> dict[str, float]:
+    """Accuracy of answers, precision of edges, accuracy of intermediate values, in [0, 1]."""
+    counted = count(model, data.tables(split), rounds)
+    return {name: right / number for name, (right, number) in counted.items() if number}
+
+
+@torch.no_grad()
+def count(model: nn.Module, tables: Iterable[Batch], rounds: int) -> dict[str, tuple[int, int]]:
+    """How many are right, and of how many: answers, edges and intermediate values.
+
+    By the names of the metrics that these make. Edges count for all tokens but the root and closing
+    brackets; intermediate values for all operators but the root. A model whose states are no digits
+    has no intermediate values, one without a tree only answers.
+    """
+    decoder = Decoder(model) if isinstance(model, LatentTree) else None
+    right: dict[str, list[Tensor]] = {}
+    for table in tables:
+        # A GPU takes a table at once, and is asked for no number on the way.
+        size, on_cpu = len(table["label"]), table["label"].is_cpu
+        step = at_once(table["tokens"].shape[1]) if on_cpu else size
+        for first in range(0, size, step):
+            rows = {name: tensor[first : first + step] for name, tensor in table.items()}
+            for name, verdicts in _verdicts(decoder or model, rows, rounds).items():
+                right.setdefault(name, []).append(verdicts)
+    together = {name: torch.cat(verdicts) for name, verdicts in right.items()}
+    return {name: (int(each.sum()), len(each)) for name, each in together.items()}
+
+
+def _verdicts(
+    model: Decoder | nn.Module, rows: Batch, rounds: int
+) -> dict[str, Bool[Tensor, " _"]]:
+    """Whether each answer, edge and intermediate value is right."""
+    tokens, parents = rows["tokens"].long(), rows["parents"].long()
+    counted = (parents >= 0) & (tokens != CLOSE)
+    if isinstance(model, StateTree):
+        edges, answers = model.run(tokens, rows["length"], parents, rounds)
+        found = edges.gather(-1, parents.clamp(min=0).unsqueeze(-1)).squeeze(-1) > 0
+        return {
+            "task accuracy": answers.argmax(-1) == rows["label"],
+            "edge precision": found[counted],
+        }
+    if isinstance(model, Decoder):
+        decoded = model(tokens, rows["length"], parents, rounds)
+        chosen, values = decoded.parents, decoded.values[-1]
+    elif isinstance(model, NearestOperator):
+        chosen, values = model.run(tokens)
+    else:
+        return {"task accuracy": model(tokens, rows["length"], parents).argmax(-1) == rows["label"]}
+    return {
+        "task accuracy": values[:, 0] == rows["label"],
+        "edge precision": (chosen == parents)[counted],
+        "intermediate accuracy": (values == rows["values"])[counted & (tokens < ZERO)],
+    }

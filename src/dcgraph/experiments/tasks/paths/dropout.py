@@ -21,9 +21,9 @@ def drop(
     """
     out, copy = _room(tables, dtype, copies)
     if tables.is_cuda and tables.dtype != torch.float64 and kernels.available():
-        from .kernels import dropout as kernel  # imports Triton
+        from .kernels import drop as drop_by_kernel  # imports Triton
 
-        kernel.drop(keys, share, tables, out, copy if copies else None)
+        drop_by_kernel(keys, share, tables, out, copy if copies else None)
     else:
         drop_by_torch(keys, share, tables, out)
         if copies:

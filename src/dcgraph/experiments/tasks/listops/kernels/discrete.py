@@ -9,7 +9,7 @@ torch this is about 15 kernels forward and 30 backward, each over a tensor too s
 backward kernel computes theta and z again; each of its programs has sums of its own for the
 gradients of the weights, added up at the end.
 
-The twin is :class:`dcgraph.Discrete` itself, with the noise of :func:`drawn_noise`.
+The reference is :class:`dcgraph.Discrete` itself, with the noise of :func:`drawn_noise`.
 """
 
 from typing import Any

@@ -11,7 +11,7 @@ torch.
 Inside, everything is [groups, lstms, length, batch, ...]: vmap makes each replica a group, of any
 stride, so nothing is copied; and with steps and rows side by side that matrix product is one, too.
 
-The twin of the kernels is ``tasks.listops.recurrent.lstm_by_steps``.
+The reference of the kernels is ``tasks.listops.model.lstm.lstm_by_steps``.
 """
 
 from functools import partial

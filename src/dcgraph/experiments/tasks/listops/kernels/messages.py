@@ -11,7 +11,8 @@ Here it never leaves the chip: each program takes one example, with the messages
 occur in it, a tile of them at a time. The backward kernel computes the inner
 part again; its gradients of W and c are one for each example, added up at the end.
 
-The twin is ``tasks.listops.messages.messages_by_torch``, with the factors of :func:`drawn_factors`.
+The reference is ``tasks.listops.model.messages.messages_by_torch``, with the factors of
+:func:`drawn_factors`.
 """
 
 from typing import Any

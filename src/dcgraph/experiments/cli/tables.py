@@ -1,0 +1,194 @@
+"""``dcgraph reproduce`` and ``table``: the paper's numbers and ours."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..engine.memory import keep_freed_memory
+from ..engine.records import Record, read_probes, read_record
+from ..engine.settings import Settings, populations
+from ..engine.tables import Table, as_json, as_text
+from ..engine.tables import part as part_of
+from ..tasks import get_table, get_task
+from .parsing import CommandError
+from .progress import show_progress
+from .train import choose_device
+
+if TYPE_CHECKING:
+    from ..engine.runs import Job
+    from ..engine.task import AnyTask
+
+RowsOfJobs = dict[str, list["Job"]]
+"""What each row of some tables needs."""
+
+
+def reproduce(
+    names: tuple[str, ...],
+    /,
+    *,
+    rows: tuple[str, ...] = (),
+    results: Path = Path("results"),
+    data_dir: Path | None = None,
+    device: str = "auto",
+    dry: bool = False,
+) -> None:
+    """Run what is missing of a table, and show it.
+
+    What was cut off goes on. Of several tables, runs that are alike train together.
+    The end is a page beside the records, reports/NAME.html.
+
+    Args:
+        names: the table, or several.
+        rows: only rows with one of these names, or with this text in their names.
+        results: folder of the records.
+        data_dir: folder of the data; else $DCGRAPH_DATA, the cache, a download.
+        device: auto, cpu, cuda.
+        dry: only say what would run.
+    """
+    from ..engine.runs import perform  # start-up time: torch
+
+    tables = [_table(name) for name in names]
+    if len({table.task for table in tables}) > 1:
+        raise CommandError("tables of different tasks have no runs in common; one at a time.", 2)
+    wanted = _wanted(tables, results, rows)
+    work = results / f".{'-'.join(names)}"
+    _say_what_runs(", ".join(names), wanted, work)
+    if dry:
+        return
+    on = choose_device(device)
+    if on.type == "cpu":
+        keep_freed_memory()
+    task = get_task(tables[0].task)
+    jobs = [job for of_row in wanted.values() for job in of_row]
+    for _ in perform(task, jobs, work, device=on, data_dir=data_dir, callbacks=show_progress):
+        pass
+    for table in tables:
+        print(f"\n{as_text(table, results)}")
+        print(f"Report: {_write_page(table, task, results)}.", flush=True)
+
+
+def _wanted(tables: Sequence[Table], results: Path, rows: Sequence[str]) -> RowsOfJobs:
+    """What the rows need; what two of them need is of the first."""
+    from ..engine.runs import jobs_of  # start-up time: torch
+
+    names = list(dict.fromkeys(row.name for table in tables for row in table.rows))
+    chosen = {name for text in rows for name in _named(names, text)} if rows else set(names)
+    wanted: RowsOfJobs = {}
+    seen: set[Path] = set()
+    for table in tables:
+        for row in table.rows:
+            new = [job for job in jobs_of(table, row, results) if job.record not in seen]
+            if row.name in chosen and new:
+                wanted.setdefault(row.name, []).extend(new)
+                seen.update(job.record for job in new)
+    return wanted
+
+
+def _named(names: Sequence[str], text: str) -> Sequence[str]:
+    """The row of this name; without one, those that have the text in their names."""
+    found = [name for name in names if name == text] or [name for name in names if text in name]
+    if not found:
+        known = ", ".join(map(repr, names))
+        raise CommandError(f"no row has {text!r} in its name; there are {known}.", 2)
+    return found
+
+
+def _say_what_runs(title: str, wanted: RowsOfJobs, work: Path) -> None:
+    from ..engine.runs import finished_record  # start-up time: torch
+
+    records = {job: finished_record(job) for jobs in wanted.values() for job in jobs}
+    done = {job: record for job, record in records.items() if record}
+    print(f"{title}: {len(records)} runs, {len(done)} have a record.")
+    for row, jobs in wanted.items():
+        if line := _changes({job: done[job] for job in jobs if job in done}):
+            print(f"  {row!r} {line}")
+    row_of = {job.settings: row for row, jobs in wanted.items() for job in jobs if job not in done}
+    for group in populations(list(row_of)):
+        size = "1 replica" if len(group) == 1 else f"{len(group)} replicas as one population"
+        of_rows = ", ".join(map(repr, dict.fromkeys(row_of[one] for one in group)))
+        print(f"  to run: {of_rows}; {size}, {_how_long(group[0], done)}.")
+    if any(work.glob("*.pt")):
+        print(f"  What was cut off before goes on from its checkpoint in {work}.")
+    sys.stdout.flush()
+
+
+def _changes(records: Mapping[Job, Record]) -> str:
+    """What the records of a row were made with, where the row asks for something else now."""
+    from ..engine.runs import differences  # start-up time: torch
+
+    found = {job: differences(record, job.settings) for job, record in records.items()}
+    settings = dict(item for changed in found.values() for item in changed.items())
+    if not settings:
+        return ""
+    said = ", ".join(f"{name} was {then}, is {now}" for name, (then, now) in settings.items())
+    folders = dict.fromkeys(str(job.record.parent) for job, changed in found.items() if changed)
+    where = " and ".join(folders)
+    return f"has records of other settings: {said}; delete {where} to run it again."
+
+
+def _how_long(settings: Settings, done: Mapping[Job, Record]) -> str:
+    """What a population of this structure took before, by the records there are."""
+    for job, record in done.items():
+        if job.settings.structure() == settings.structure():
+            size, seconds = record.population.size, record.seconds
+            return f"{size} took {seconds:.0f} s before on {record.hardware}"
+    return "never run here before"
+
+
+def _write_page(table: Table, task: AnyTask, results: Path) -> Path:
+    """The page of all runs of a table. Their models are not kept, so it shows none at work."""
+    from ..engine.runs import jobs_of, label  # start-up time: torch
+    from ..report import Replica, write_report  # start-up time: torch and jinja2
+
+    shown = []
+    for row in table.rows:
+        jobs = jobs_of(table, row, results)
+        settings = [job.settings for job in jobs]
+        for job in jobs:
+            if not job.record.exists():  # of a row that was not asked for
+                continue
+            differing = label(job.settings, settings)  # of a row with several settings
+            group = row.name if differing == "default" else f"{row.name}, {differing}"
+            shown.append(Replica(group, read_record(job.record), read_probes(job.record)))
+    page = results / "reports" / f"{table.name}.html"
+    command = f"dcgraph reproduce {table.name}"
+    write_report(page, task, shown, title=table.title.rstrip("."), command=command)
+    return page
+
+
+def table(
+    name: str,
+    /,
+    *,
+    part: str | None = None,
+    results: Path = Path("results"),
+    json_: bool = False,
+) -> None:
+    """Show a table beside the paper's numbers.
+
+    Args:
+        name: the table.
+        part: only the columns of this part, as sample or argmax of listops.
+        results: folder of the records.
+        json_: print a list of cells instead: row, column, mean, std, seeds, paper.
+    """
+    chosen = _table(name, part)
+    cells = as_json(chosen, results)
+    if not any(cell["seeds"] for cell in cells):
+        raise CommandError(
+            f"{str(results)!r} has no records of {name!r}; choose --results, "
+            f"or run: dcgraph reproduce {name}"
+        )
+    print(json.dumps(cells, indent=1) if json_ else as_text(chosen, results), flush=True)
+
+
+def _table(name: str, part: str | None = None) -> Table:
+    try:
+        whole = get_table(name)
+        return whole if part is None else part_of(whole, part)
+    except ValueError as error:
+        raise CommandError(str(error), 2) from None

@@ -1,0 +1,298 @@
+"""``dcgraph train``: a model, or a population of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shlex
+import shutil
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+from ..._names import closest
+from ..engine.errors import DataError, Interrupted
+from ..engine.files import write_json
+from ..engine.memory import keep_freed_memory
+from ..engine.metrics import Metric, arrange
+from ..engine.records import Record, read_probes, read_record
+from ..engine.settings import Settings, expand, from_dict, parse_sweep
+from .parsing import Argument, CommandError, parse
+from .progress import combined, count, show_progress, write_curves
+from .tasks import task_named
+
+if TYPE_CHECKING:
+    import torch
+
+    from ..engine.loop import Callbacks
+    from ..engine.runs import Job
+    from ..engine.task import AnyTask
+
+
+def train(task: str, /, *words: str) -> None:
+    """Train a model or a population of them.
+
+    `dcgraph train TASK --help` shows the settings. A task of your own is module:Class.
+
+    Args:
+        task: the task.
+    """
+    loaded = task_named(task)
+    preset = _preset_in(words, loaded)
+    about = f"Train the task {loaded.name}. Defaults are those of preset {preset!r}."
+    values = parse(_arguments(loaded, preset), f"dcgraph train {task}", words, about)
+    options = Options(**{f.name: values.pop(f.name) for f in dataclasses.fields(Options)})
+    try:
+        settings = loaded.settings(**values)
+        sweeps = [parse_sweep(text, settings) for text in options.sweep]
+        replicas = expand(settings, sweeps, options.seeds, options.draws, settings.seed)
+        if options.at_once < 0:
+            raise ValueError(f"at-once={options.at_once}, but a population has at least 1 replica.")
+    except ValueError as error:
+        raise CommandError(str(error), 2) from None
+    swept = (options.seeds, options.sweep, options.draws) != (1, (), 0)
+    if options.resume and (swept or settings != loaded.presets[preset]):
+        raise CommandError("with --resume the settings come from the run; leave the others out.", 2)
+    try:
+        _run(loaded, replicas, options, shlex.join(["dcgraph", "train", task, *words]))
+    except Interrupted:
+        raise CommandError(
+            f"interrupted; go on with: dcgraph train {task} --out {options.out} --resume", 130
+        ) from None
+
+
+def _option(default: Any, help: str) -> Any:
+    """A dataclass field, so that a call as the default is in order (RUF009)."""
+    return dataclasses.field(default=default, metadata={"help": help})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What `train` takes beside the settings of the task."""
+
+    preset: str = _option("", "starting point of the settings")
+    seeds: int = _option(1, "replicas of each setting")
+    sweep: tuple[str, ...] = _option((), "lists (tau=1,2,4) and ranges (lr=1e-4..1e-2:log)")
+    draws: int = _option(0, "random draws from the ranges")
+    out: Path = _option(Path("runs"), "folder of the run: records/, models/")  # noqa: RUF009
+    resume: bool = _option(False, "go on with the run in that folder")
+    device: str = _option("auto", "auto, cpu or cuda")
+    data_dir: Path | None = _option(  # noqa: RUF009
+        None, "folder of the data; else $DCGRAPH_DATA, cache, download"
+    )
+    at_once: int = _option(0, "replicas in one population; 0: as many as fit")
+    tensorboard: bool = _option(False, "write curves for TensorBoard too")
+
+
+def _preset_in(words: Sequence[str], task: AnyTask) -> str:
+    """The preset decides what the defaults are, so it is looked for before all else."""
+    chosen = next(iter(task.presets))
+    for word, following in zip(words, [*words[1:], ""], strict=False):
+        if word == "--preset":
+            chosen = following
+        elif word.startswith("--preset="):
+            chosen = word.partition("=")[2]
+    if chosen not in task.presets:
+        raise CommandError(f"unknown preset {chosen!r}; {closest(chosen, task.presets)}", 2)
+    return chosen
+
+
+def _arguments(task: AnyTask, preset: str) -> list[Argument]:
+    """All options, then all settings: one flag each."""
+    defaults = {
+        "preset": preset,
+        "out": Path("runs") / f"{task.name}-{preset}",
+        **asdict(task.presets[preset]),
+    }
+    arguments = []
+    for kind in (Options, task.settings):
+        types = get_type_hints(kind)
+        for field in dataclasses.fields(kind):
+            help = field.metadata.get("help", "")
+            if field.name == "preset":
+                help += f": {', '.join(task.presets)}"
+            arguments.append(
+                Argument(
+                    field.name,
+                    types[field.name],
+                    defaults.get(field.name, field.default),
+                    help,
+                    can_be_negated=kind is not Options,
+                )
+            )
+    return arguments
+
+
+def choose_device(name: str) -> torch.device:
+    """auto is a GPU, if there is one."""
+    import torch  # start-up time
+
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise CommandError(f"unknown device {name!r}; use auto, cpu or cuda.", 2) from None
+    if device.type not in ("cpu", "cuda"):
+        raise CommandError(f"device {name!r} cannot train a population; use auto, cpu or cuda.", 2)
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise CommandError("torch sees no CUDA device here; use --device cpu.", 2)
+    return device
+
+
+def _run(task: AnyTask, replicas: Sequence[Settings], options: Options, command: str) -> None:
+    from ..engine.runs import Job, perform, replica_name  # start-up time: torch
+
+    device = choose_device(options.device)
+    plan = options.out / "run.json"
+    if options.resume:
+        replicas, command = _planned(task, plan)
+    else:
+        _write_plan(plan, task, replicas, command)
+    if device.type == "cpu":
+        keep_freed_memory()
+    records, models = options.out / "records", options.out / "models"
+    jobs = []
+    for settings in replicas:
+        name = replica_name(settings, replicas)
+        jobs.append(Job(settings, records / f"{name}.json", models / f"{name}.safetensors"))
+    print(
+        f"{count(len(jobs))} of {task.name} on {device}; the run is in {options.out}.", flush=True
+    )
+
+    def callbacks(population: Sequence[Settings]) -> Callbacks:
+        shown = show_progress(population)
+        if not options.tensorboard:
+            return shown
+        names = [replica_name(settings, replicas) for settings in population]
+        return combined(shown, write_curves(options.out / "tensorboard", names))
+
+    work = options.out / "checkpoints"
+    try:
+        for _ in perform(
+            task,
+            jobs,
+            work,
+            device=device,
+            data_dir=options.data_dir,
+            at_once=options.at_once or None,
+            callbacks=callbacks,
+        ):
+            pass
+    except (ValueError, DataError) as error:  # settings that do not fit the data, or no data
+        if not options.resume and not list(work.glob("*.pt")):
+            shutil.rmtree(work, ignore_errors=True)
+            plan.unlink()  # nothing has begun: the corrected command may use the folder
+        raise CommandError(str(error), 2) from error
+    print(results_of(jobs, replicas))
+    print(f"Records: {records}. Models: {models}.", flush=True)
+    _write_page(task, jobs, replicas, options, command)
+
+
+def _write_plan(plan: Path, task: AnyTask, replicas: Sequence[Settings], command: str) -> None:
+    """What is to be trained, for --resume."""
+    folder = str(plan.parent)
+    if plan.exists():
+        raise CommandError(f"{folder!r} holds a run; go on with --resume, or choose another --out.")
+    content = {
+        "task": task.name,
+        "command": command,
+        "replicas": [asdict(replica) for replica in replicas],
+    }
+    try:
+        write_json(plan, content, indent=1)
+    except OSError as error:
+        raise CommandError(f"cannot write into {folder!r}: {error.strerror}.") from error
+
+
+def _planned(task: AnyTask, plan: Path) -> tuple[list[Settings], str]:
+    """The replicas of a run that was begun before, and the command that began it."""
+    if not plan.exists():
+        raise CommandError(f"there is no run in {str(plan.parent)!r} to go on with.")
+    try:
+        stored = json.loads(plan.read_text())
+        if stored["task"] != task.name:
+            raise CommandError(f"the run in {str(plan.parent)!r} is of task {stored['task']!r}.")
+        replicas = [from_dict(task.settings, values) for values in stored["replicas"]]
+        return replicas, str(stored["command"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise CommandError(
+            f"{str(plan)!r} is damaged ({error}); delete the folder, or choose another --out."
+        ) from error
+
+
+def results_of(jobs: Sequence[Job], replicas: Sequence[Settings]) -> str:
+    """What a run says at its end: mean and spread on the test set, for each setting."""
+    from ..engine.runs import label  # start-up time: torch
+
+    groups: dict[str, list[Record]] = {}
+    for job in jobs:
+        groups.setdefault(label(job.settings, replicas), []).append(read_record(job.record))
+    split = next(iter(groups.values()))[0].selection.metric.set
+    lines = [f"On the test set, with the weights that were best on the {split} set:"]
+    for name, records in groups.items():
+        layout = arrange(metric for record in records for metric in record.metrics)
+        rows = [
+            [row, *(_spread(records, layout.cells.get((row, column))) for column in layout.columns)]
+            for row in layout.rows
+        ]
+        lines += [f"  {name}"] if len(groups) > 1 else []
+        lines += _aligned([["", *layout.columns], *rows])
+    return "\n".join(lines)
+
+
+def _spread(records: Sequence[Record], metric: Metric | None) -> str:
+    """Mean and standard deviation of what is known; nothing, if nothing is."""
+    if metric is None:
+        return ""
+    values = [value for record in records if (value := record.value(metric)) is not None]
+    if not values:
+        return ""
+    spread = f" ± {statistics.stdev(values):.4f}" if len(values) > 1 else ""
+    return f"{statistics.fmean(values):.4f}{spread}"
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of a table: what is in a row to the left, numbers to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "    "
+        + "  ".join(
+            cell.ljust(width) if place == 0 else cell.rjust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def _write_page(
+    task: AnyTask,
+    jobs: Sequence[Job],
+    replicas: Sequence[Settings],
+    options: Options,
+    command: str,
+) -> None:
+    from ..engine.runs import label  # start-up time: torch
+    from ..report import Replica, write_report  # start-up time: torch and jinja2
+
+    page = options.out / "report.html"
+    shown = [
+        Replica(
+            label(job.settings, replicas).replace("_", " "),
+            read_record(job.record),
+            read_probes(job.record),
+            job.model,
+        )
+        for job in jobs
+    ]
+    title = f"dcgraph: {task.name}, {options.out.resolve().name}"
+    try:
+        write_report(page, task, shown, title=title, command=command, data_dir=options.data_dir)
+    except Exception as error:  # such as one in the panels of somebody's task
+        raise CommandError(
+            f"records and models are complete, but the report failed: {type(error).__name__}: "
+            f"{error}; mended, the same command with --resume writes it."
+        ) from error
+    print(f"Report: {page}.", flush=True)
