@@ -17,6 +17,8 @@ from . import kernels
 from ._checks import Dial, check_dial, check_logits, check_mask, check_one_per_row, check_rows
 from .noise import Noise, check_noise, is_zero, random_keys, standard_noise
 
+__all__ = ["argmax", "entropy", "gumbel_softmax", "one_hot", "sample", "straight_through"]
+
 
 def gumbel_softmax(
     logits: Float[Tensor, "*shape"],
