@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import statistics
 from pathlib import Path
 
 import pytest
 
 from dcgraph.experiments import cli
-from dcgraph.experiments.engine.tables import Table, as_json, record_of
+from dcgraph.experiments.engine.metrics import Metric
+from dcgraph.experiments.engine.tables import Table, as_json, record_of, records_of
 from dcgraph.experiments.tasks import TABLES, get_table
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -96,3 +98,20 @@ def test_the_targets_of_listops_are_reached() -> None:
     rows = [row.name for row in get_table("listops-ablation").rows[:4]]
     falling = [ablation[row, "task, sample"] for row in rows]
     assert falling == sorted(falling, reverse=True) and len(set(falling)) == 4
+
+
+def test_what_the_docs_say_of_untrained_models_of_listops() -> None:
+    """Rules do much of the parsing before anything is learned."""
+    table = get_table("listops-ladder")
+    edges = [
+        100 * (record.value(Metric("edge precision")) or 0.0)
+        for row in table.rows
+        if row.name == "Preset best, untrained"
+        for record in records_of(table, row, RESULTS)
+    ]
+    assert len(edges) == 8 and round(statistics.fmean(edges)) == 68
+    assert [round(min(edges)), round(max(edges))] == [59, 73]
+    found = means("listops-ladder")
+    assert round(found["A rule: the nearest operator before", "edge, argmax"]) == 75
+    untrained = found["The paper's method, untrained", "edge, argmax"]
+    assert untrained is None or untrained < 10
