@@ -263,7 +263,7 @@ def test_the_likeliest_of_many_on_fb15k_237() -> None:
     assert [min(largest[1:]), max(largest[1:])] == pytest.approx([0.26, 0.30], abs=0.005)
 
 
-def test_a_beam_is_better_on_fb15k_237() -> None:
+def test_beam_search_is_better_on_fb15k_237() -> None:
     one, many = (
         {(cell["row"], cell["column"]): cell["mean"] for cell in as_json(table, RESULTS)}
         for table in (FB15K_237, FB15K_237_BEAM)
@@ -272,8 +272,8 @@ def test_a_beam_is_better_on_fb15k_237() -> None:
         assert all(many[row, f"{k}"] > one[row, f"{k}"] + 2 for k in range(2, 11))
 
 
-def test_a_beam_is_better_as_the_docs_say() -> None:
-    """The paper's method loses little with every relation, and models of other training much more."""
+def test_beam_search_is_better_as_the_docs_say() -> None:
+    """The paper's method loses little with every relation, others much more."""
     cells = {
         (table.name, cell["row"], cell["column"]): cell["mean"]
         for table in (SMALL, SMALL_BEAM)
