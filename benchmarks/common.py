@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
-import dcgraph as dc
 from dcgraph.experiments.engine.files import write_json
+from dcgraph.experiments.engine.provenance import code_version
 
 _RESULTS = Path(__file__).parent / "results"
 
@@ -33,6 +33,7 @@ class Contender:
     replicas: int
     run: Callable[[int], None]
     setup: float | None = None  # seconds until the first step is done
+    precision: str = "float32"  # of products
 
 
 def main(
@@ -41,7 +42,7 @@ def main(
     measure: Callable[[str], Record],
     table: Callable[[], str],
 ) -> None:
-    """The command line of a benchmark; ``measure`` is told the device."""
+    """The command line of a benchmark; ``measure`` is given the device."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--table", action="store_true", help="print the records as Markdown")
     devices = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
@@ -53,7 +54,7 @@ def main(
     for device in options.device:
         record = {
             "benchmark": benchmark,
-            "dcgraph": dc.__version__,
+            "code": code_version(),
             "torch": torch.__version__,
             "python": platform.python_version(),
             "device": _machine(device),
@@ -74,6 +75,24 @@ def markdown(head: list[str], rows: list[list[str]]) -> str:
     """A table."""
     lines = [f"| {' | '.join(row)} |" for row in (head, *rows)]
     return "\n".join([lines[0], "|" + "---|" * len(head), *lines[1:]])
+
+
+GAINS = ["replica-steps against plain", "of it one replica", "of it replication"]
+"""Heads of the columns that :func:`gains` fills."""
+
+
+def gains(row: Record, rows: Sequence[Record]) -> list[str]:
+    """How many more steps of a replica than plain, as a product of two factors.
+
+    The first is what one replica gains the same way, by capture and by kernels; the second is what
+    the other replicas add. A row without one of a single replica beside it has no factors.
+    """
+    alike = (one for one in rows if (one["way"], one["replicas"]) == (row["way"], 1))
+    single = next((one["speedup"] for one in alike), None)
+    cells = [f"{row['speedup']:.2f}x"]
+    if single is None:
+        return [*cells, "-", "-"]
+    return [*cells, f"{single:.2f}x", f"{row['speedup'] / single:.2f}x"]
 
 
 def _machine(device: str) -> str:

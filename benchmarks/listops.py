@@ -19,7 +19,17 @@ from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
-from common import Contender, Record, main, markdown, records, seconds_per_step, stopwatch
+from common import (
+    GAINS,
+    Contender,
+    Record,
+    gains,
+    main,
+    markdown,
+    records,
+    seconds_per_step,
+    stopwatch,
+)
 from torch import Tensor, nn
 
 import dcgraph as dc
@@ -135,7 +145,7 @@ def population(data: Data, device: torch.device, size: int) -> Contender:
 
 
 def of_length(data: Data, length: int) -> Data:
-    """The longest expressions alone, repeated until they fill some batches."""
+    """The longest expressions only, repeated until they fill some batches."""
     table = data.tables("train")[-1]
     rows = (table["length"] == length).nonzero().flatten()
     batches = 4
@@ -199,12 +209,10 @@ def table() -> str:
     for record in records("listops"):
         for row in record["rows"]:
             setup = "-" if row["setup_s"] is None else f"{row['setup_s']:.1f} s"
-            time_per_step, speedup = f"{row['ms_per_step']:.2f}", f"{row['speedup']:.2f}x"
-            way, count = row["way"], str(row["replicas"])
-            lengths = record["lengths"]
-            rows.append([record["device"], lengths, way, count, setup, time_per_step, speedup])
-    head = ["device", "tokens", "way", "replicas", "set-up", "ms per step"]
-    head.append("replica-steps against plain")
+            cells = [str(row["replicas"]), setup, f"{row['ms_per_step']:.2f}"]
+            cells += gains(row, record["rows"])
+            rows.append([record["device"], record["lengths"], row["way"], *cells])
+    head = ["device", "tokens", "way", "replicas", "set-up", "ms per step", *GAINS]
     memory = [
         f"\nPeak memory of a step at {LONG} tokens, {record['device']}: "
         + ", ".join(f"{way} {size / 2**20:,.0f} MiB" for way, size in record["peak_bytes"].items())

@@ -16,7 +16,17 @@ from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
-from common import Contender, Record, main, markdown, records, seconds_per_step, stopwatch
+from common import (
+    GAINS,
+    Contender,
+    Record,
+    gains,
+    main,
+    markdown,
+    records,
+    seconds_per_step,
+    stopwatch,
+)
 from torch import Tensor, nn
 
 import dcgraph as dc
@@ -166,11 +176,10 @@ def table() -> str:
         fastest = min(record["plain"], key=lambda row: float(row["ms_per_step"]))
         for row in (fastest, *record["population"]):
             setup = "-" if row["setup_s"] is None else f"{row['setup_s']:.1f} s"
-            time_per_step, speedup = f"{row['ms_per_step']:.2f}", f"{row['speedup']:.2f}x"
-            count = str(row["replicas"])
-            rows.append([record["device"], row["way"], count, setup, time_per_step, speedup])
-    head = ["device", "way", "replicas", "set-up", "ms per step", "replica-steps against plain"]
-    return markdown(head, rows)
+            cells = [str(row["replicas"]), setup, f"{row['ms_per_step']:.2f}"]
+            cells += gains(row, [fastest, *record["population"]])
+            rows.append([record["device"], row["way"], *cells])
+    return markdown(["device", "way", "replicas", "set-up", "ms per step", *GAINS], rows)
 
 
 if __name__ == "__main__":

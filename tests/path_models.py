@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dcgraph.experiments.tasks.paths.composing import PathModel, Shape
-from dcgraph.experiments.tasks.paths.hopping import DiscreteComplEx
-from dcgraph.experiments.tasks.paths.task import BASELINES
-from dcgraph.experiments.tasks.paths.transformer import CoKE
+from dcgraph.experiments.tasks.paths.baselines import BASELINES, CoKE
+from dcgraph.experiments.tasks.paths.model import DiscreteComplEx, PathModel, Shape
 
 MODELS: dict[str, Callable[[Shape], PathModel]] = {
     **BASELINES,

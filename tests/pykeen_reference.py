@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dcgraph.experiments.tasks.paths.graph import KnowledgeGraph
+from dcgraph.experiments.tasks.paths.data.graph import KnowledgeGraph
 from small_graphs import graph_of
 
 ANSWERS = Path(__file__).with_suffix(".json")

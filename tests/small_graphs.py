@@ -9,8 +9,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from dcgraph.experiments.tasks.paths.graph import KnowledgeGraph
-from dcgraph.experiments.tasks.paths.queries import Queries
+from dcgraph.experiments.tasks.paths.data.graph import KnowledgeGraph, Queries
 
 Triple = tuple[int, int, int]
 Plain = tuple[dict[str, list[Triple]], int, int]

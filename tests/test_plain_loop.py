@@ -48,8 +48,8 @@ def test_the_example_that_the_library_was_designed_from() -> None:
         optimizer.step()
         optimizer.zero_grad()
         dials.step()
-    assert model.symbol.alpha is not None
-    assert model.symbol.alpha.item() == pytest.approx(0.004), "two schedule steps"
+    assert dials.schedule_steps == 2 and model.symbol.alpha is not None
+    assert model.symbol.alpha.item() == pytest.approx(0.004)
 
     report = dc.probe(model, lambda: F.cross_entropy(model(a, b), total))
     assert report.loss < 0.5, "it has learnt the batch"

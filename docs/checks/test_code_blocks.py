@@ -41,7 +41,8 @@ def test_readme(capsys: pytest.CaptureFixture[str]) -> None:
     names = run("README.md")
     shown = capsys.readouterr().out
     assert "soft-hard gap" in shown and "symbol[1]: " in shown
-    assert names["model"].symbol.alpha == 1, "the schedule is at its end"
+    assert names["dials"].schedule_steps == 100
+    assert names["model"].symbol.alpha == 1, "at the end of its schedule"
 
 
 def test_own_model(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""The kernels that count a step and their references, in Triton's interpreter where there is no GPU."""
+"""Kernels that count a step, and their references; in Triton's interpreter without a GPU."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def demo(*, seeds: int = 10, out: Path = Path("runs/demo")) -> None:
     # Start-up time: all of these need torch.
     from ..engine.runs import Job, perform
     from ..report import Replica, write_report
-    from ..tasks.addition.commands import predict
+    from ..tasks.addition.commands import Commands
     from ..tasks.addition.settings import DEMO
     from ..tasks.addition.task import Addition
 
@@ -68,7 +68,7 @@ def demo(*, seeds: int = 10, out: Path = Path("runs/demo")) -> None:
     both, neither = accuracy.values()
     ahead = sum(one > other for one, other in zip(both, neither, strict=True))
     print(f"\nThe method was ahead in {ahead} of {seeds}. What its best model reads:\n")
-    print(predict(model=out / "with", count=2))
+    print(Commands(Addition()).predict(model=out / "with", count=2))
     page = out / "report.html"
     write_report(
         page,

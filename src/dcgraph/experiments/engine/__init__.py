@@ -31,14 +31,15 @@ __all__ = [
     "train",
 ]
 
-__getattr__, __dir__ = lazy(
-    __name__,
-    {
-        "errors": ["Interrupted"],
-        "loop": ["Callbacks", "train"],
-        "metrics": ["Metric", "Metrics"],
-        "outcome": ["Evaluation", "Outcome"],
-        "settings": ["Settings", "setting"],
-        "task": ["Batch", "Data", "Execution", "Task"],
-    },
-)
+if not TYPE_CHECKING:  # or a type checker would take any name for one of ours
+    __getattr__, __dir__ = lazy(
+        __name__,
+        {
+            "errors": ["Interrupted"],
+            "loop": ["Callbacks", "train"],
+            "metrics": ["Metric", "Metrics"],
+            "outcome": ["Evaluation", "Outcome"],
+            "settings": ["Settings", "setting"],
+            "task": ["Batch", "Data", "Execution", "Task"],
+        },
+    )

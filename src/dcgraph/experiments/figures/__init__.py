@@ -130,8 +130,9 @@ FIGURES: dict[str, Figure] = {
         plan="Drawing how well path queries of each length are answered; about 2 seconds.",
         look=(
             "a model that chooses an entity at every hop loses little on paths three times as long "
-            "as in training (a), and nothing on those twice as long (b), one that composes "
-            "relations loses more; on WN11 (c) longer paths in training help with long ones."
+            "as in training (a), and nothing on those twice as long (b), ComplEx, which multiplies "
+            "the relations of a path, loses more; on WN11 (c) longer paths in training help with "
+            "long ones."
         ),
         from_records=True,
     ),

@@ -1,6 +1,6 @@
 """What the shipped model has learned of addition: a symbol for every digit, and a table of sums.
 
-The model was trained on images and sums alone. No digit was ever named, so the symbols it chose
+The model was trained on images and sums only. No digit was ever named, so the symbols it chose
 have no order; which digit a symbol stands for is read from the labels of the training images
 afterwards. The table is what the network computes from the symbols, with no image involved.
 """
@@ -17,10 +17,10 @@ from torch import Tensor
 
 from ..engine.task import Data
 from ..tasks.addition.commands import load
-from ..tasks.addition.model import Adder
-from ..tasks.addition.task import (
-    Addition,
-    AdditionSettings,
+from ..tasks.addition.data.examples import examples
+from ..tasks.addition.model.adder import Adder
+from ..tasks.addition.settings import AdditionSettings
+from ..tasks.addition.symbols import (
     addition_table,
     labels_of,
     meaning_of,
@@ -28,6 +28,7 @@ from ..tasks.addition.task import (
     symbol_of_digit,
     symbol_use,
 )
+from ..tasks.addition.task import Addition
 from .style import WRONG, heat, page
 
 _UNKNOWN = -1  # the meaning of a symbol that no training image got
@@ -41,12 +42,12 @@ def compute(seed: int = 0) -> dict[str, Any]:
 
     Needs MNIST, found as for training.
     """
-    model, settings = load(None)
+    model, settings = load(Addition(), None)
     if settings.summands != 2:
         raise ValueError(f"summands={settings.summands}, but a table needs a model that adds 2.")
     if not isinstance(model, Adder):
         raise ValueError(f"model={settings.model!r} has no symbols; a table needs 'discrete'.")
-    return describe(model, settings, Addition().data(settings, None), seed)
+    return describe(model, settings, examples(settings), seed)
 
 
 def describe(model: Adder, settings: AdditionSettings, data: Data, seed: int) -> dict[str, Any]:
@@ -81,7 +82,9 @@ def _examples(
     symbols: Tensor, labels: Tensor, meaning: Tensor, data: Data, digits: int, seed: int
 ) -> list[dict[str, Any]]:
     generator = torch.Generator().manual_seed(seed)
-    images = data.shared["images"][data.table("test")["images"].unique()]  # as symbols and labels
+    images = data.constants["images"][
+        data.table("test")["images"].unique()
+    ]  # as symbols and labels
     examples = []
     for digit in range(digits):
         commonest = symbols[labels == digit].mode().values

@@ -14,7 +14,9 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
+from ..engine.metrics import Metric
 from ..engine.records import Record
+from ..engine.tables import Run
 from ..tasks.addition.tables import ANNEALING, SCHEMES, annealing_row, epoch_of
 from .runs import records_of
 from .style import page, shades
@@ -25,9 +27,13 @@ _LATEST = 2  # runs shown of those that reached the first level last
 _STYLES = {"base": (0, (1, 1.2)), "TauAnn": (0, (4, 1.5)), "TempMatch": "-"}
 
 
-def runs_of(results: Path, summands: int, dropres: bool, scheme: str) -> list[Record]:
-    """The records of a scheme, by seed; all of them."""
-    return records_of(ANNEALING, annealing_row(summands, dropres, scheme).name, results)
+HELD_OUT = Metric("accuracy", "validation")
+
+
+def run_with(summands: int, dropres: bool, scheme: str) -> Run:
+    """The run of a scheme."""
+    (run,) = annealing_row(summands, dropres, scheme).runs
+    return run
 
 
 def compute(results: Path) -> dict[str, Any]:
@@ -40,7 +46,12 @@ def compute(results: Path) -> dict[str, Any]:
                 "summands": summands,
                 "dropres": dropres,
                 "scheme": scheme,
-                "runs": [_run(record) for record in runs_of(results, summands, dropres, scheme)],
+                "runs": [
+                    _run(record)
+                    for record in records_of(
+                        ANNEALING, run_with(summands, dropres, scheme), results
+                    )
+                ],
             }
             for summands in SUMMANDS
             for dropres in (False, True)
@@ -50,11 +61,10 @@ def compute(results: Path) -> dict[str, Any]:
 
 
 def _run(record: Record) -> dict[str, Any]:
-    per_epoch = record["steps"] / record["settings"]["epochs"]
     return {
-        "seed": record["settings"]["seed"],
-        "epochs": [round(look["step"] / per_epoch, 3) for look in record["curve"]],
-        "accuracy": [look["accuracy/argmax"] for look in record["curve"]],
+        "seed": record.seed,
+        "epochs": [round(step / record.steps_per_epoch, 3) for step in record.curve.step],
+        "accuracy": record.curve.metrics[HELD_OUT],
         "reached": [epoch_of(record, level) for level in LEVELS],
     }
 

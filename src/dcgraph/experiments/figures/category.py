@@ -15,9 +15,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..engine.records import Record
-from ..tasks.addition.tables import epoch_of
-from .annealing import LEVELS, runs_of
+from ..engine.records import Probes, Record
+from ..tasks.addition.tables import ANNEALING, epoch_of
+from .annealing import HELD_OUT, LEVELS, run_with
+from .runs import with_probes
 from .style import page, shades
 
 _IN_USE = 0.02  # share of the images that get the category in the end, at least
@@ -25,31 +26,36 @@ _IN_USE = 0.02  # share of the images that get the category in the end, at least
 
 def compute(results: Path) -> dict[str, Any]:
     """Accuracy, z_j and |dL/dtheta_j| over training, ready for JSON."""
-    matched = runs_of(results, 2, dropres=False, scheme="TempMatch")
-    base = runs_of(results, 2, dropres=False, scheme="base")
-    last = max(matched, key=lambda record: epoch_of(record, LEVELS[0]) or 0.0)
-    lowest = min(base, key=lambda record: record["curve"][-1]["accuracy/argmax"] or 0.0)
+    matched = _runs("TempMatch", results)
+    base = _runs("base", results)
+    last = max(matched, key=lambda run: epoch_of(run[0], LEVELS[0]) or 0.0)
+    lowest = min(base, key=lambda run: run[0].curve.metrics[HELD_OUT][-1] or 0.0)
     return {
         "figure": "category",
-        "runs": [_story("TempMatch", last, found_last), _story("base", lowest, least_used)],
+        "runs": [_story("TempMatch", *last, found_last), _story("base", *lowest, least_used)],
     }
 
 
+def _runs(scheme: str, results: Path) -> list[tuple[Record, Probes]]:
+    return with_probes(ANNEALING, run_with(2, dropres=False, scheme=scheme), results)
+
+
 def _story(
-    scheme: str, record: Record, choose: Callable[[list[list[float]], list[float]], int]
+    scheme: str,
+    record: Record,
+    probes: Probes,
+    choose: Callable[[list[list[float]], list[float]], int],
 ) -> dict[str, Any]:
-    per_epoch = record["steps"] / record["settings"]["epochs"]
-    probed = [look for look in record["curve"] if "probe" in look]
-    readings = [look["probe"][0]["by_category"] for look in probed]  # the node that reads images
+    readings = [nodes[0]["by_category"] for nodes in probes.values()]  # the one that reads images
     weights = [reading["weight"] for reading in readings]
     return {
         "scheme": scheme,
-        "seed": record["settings"]["seed"],
+        "seed": record.seed,
         "category": choose(weights, readings[-1]["use"]),
         "in_use": [j for j, share in enumerate(readings[-1]["use"]) if share >= _IN_USE],
-        "epochs": [round(look["step"] / per_epoch, 3) for look in record["curve"]],
-        "accuracy": [look["accuracy/argmax"] for look in record["curve"]],
-        "probed": [round(look["step"] / per_epoch, 3) for look in probed],
+        "epochs": [round(step / record.steps_per_epoch, 3) for step in record.curve.step],
+        "accuracy": record.curve.metrics[HELD_OUT],
+        "probed": [round(step / record.steps_per_epoch, 3) for step in probes],
         "weight": weights,
         "gradient": [reading["gradient"] for reading in readings],
     }

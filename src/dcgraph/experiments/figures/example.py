@@ -20,8 +20,11 @@ from torch import Tensor
 from ...inspect import trace
 from ..engine.task import Data
 from ..tasks.addition.commands import load
-from ..tasks.addition.model import Adder
-from ..tasks.addition.task import Addition, AdditionSettings, meaning_of, pixels, symbol_use
+from ..tasks.addition.data.examples import examples, pixels
+from ..tasks.addition.model.adder import Adder
+from ..tasks.addition.settings import AdditionSettings
+from ..tasks.addition.symbols import meaning_of, symbol_use
+from ..tasks.addition.task import Addition
 from .diagram import BAR, CHOSEN, G_COLOUR, H_COLOUR, INK, arrow, box, canvas, write
 from .style import WRONG, page
 
@@ -42,15 +45,15 @@ _NAMED = 0.05  # from this probability on a bar has its name
 def compute(seed: int = 0) -> dict[str, Any]:
     """What the model of the package does with two pairs of test images.
 
-    The pairs are chosen by ``seed`` alone: one from all, one from those that the model gets wrong.
+    The pairs are chosen by ``seed`` only: one from all, one from those that the model gets wrong.
     Needs MNIST, found as for training.
     """
-    model, settings = load(None)
+    model, settings = load(Addition(), None)
     if settings.summands != 2:
         raise ValueError(f"summands={settings.summands}, but the figure shows a model that adds 2.")
     if not isinstance(model, Adder):
         raise ValueError(f"model={settings.model!r} has no symbols; the figure needs 'discrete'.")
-    return describe(model, settings, Addition().data(settings, None), seed)
+    return describe(model, settings, examples(settings), seed)
 
 
 @torch.no_grad()
@@ -77,7 +80,7 @@ def describe(model: Adder, settings: AdditionSettings, data: Data, seed: int) ->
 def _errors(model: Adder, settings: AdditionSettings, data: Data) -> Int[Tensor, " errors"]:
     """The test pairs with a wrong answer."""
     rows, totals = data.table("test")["images"], data.table("test")["total"]
-    parts = [pixels(data.shared["images"][part], settings.images) for part in rows.split(1000)]
+    parts = [pixels(data.constants["images"][part], settings.images) for part in rows.split(1000)]
     answers = torch.cat([model(images).argmax(-1) for images in parts])
     return (answers != totals).nonzero().flatten()
 
@@ -90,7 +93,7 @@ def _example(
     pair: int,
 ) -> dict[str, Any]:
     rows = data.table("test")["images"][pair]
-    raw, labels = data.shared["images"][rows], data.shared["labels"][rows]
+    raw, labels = data.constants["images"][rows], data.constants["labels"][rows]
     images = pixels(raw, settings.images).unsqueeze(0)
     with trace(model) as steps:
         (sums,) = model(images).softmax(-1)

@@ -14,17 +14,17 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
-from ..engine.records import Record
+from ..engine.records import Probes, Record
 from ..tasks.listops.tables import ABLATION
-from .runs import records_of
+from .runs import records_of, run_of, with_probes
 from .style import page, shades
 
 PLACES = ("embedding", "round 1", "round 2", "round 3", "round 4")
-_ROWS = {
-    "with both": "The paper's method, tau 1",
-    "without TempMatch": "without TempMatch (beta = 1)",
-    "without DropRes": "without DropRes (alpha = 1)",
-    "without both": "without both",
+RUNS = {  # by the name in the picture
+    "with both": "paper-tau-1",
+    "without TempMatch": "without-tempmatch",
+    "without DropRes": "without-dropres",
+    "without both": "without-both",
 }
 _STYLES = ("-", (0, (5, 1.5)), "-", (0, (5, 1.5)))
 _Values = Sequence[Sequence[float]]
@@ -32,37 +32,39 @@ _Values = Sequence[Sequence[float]]
 
 def compute(results: Path) -> dict[str, Any]:
     """Of every run the gradients at all places over training, ready for JSON."""
-    settings = records_of(ABLATION, _ROWS["with both"], results)[0]["settings"]
+    settings = records_of(ABLATION, run_of(ABLATION, RUNS["with both"]), results)[0].settings
     return {
         "figure": "gradients",
         "places": list(PLACES),
-        "closed": 1 / (settings["alpha_step"] * settings["moves"]),  # the epoch of alpha = 1
+        "closed": 1 / (settings["alpha_step"] * settings["schedule_steps"]),  # epoch of alpha = 1
         "groups": [
             {
                 "name": name,
-                "runs": [_run(record) for record in records_of(ABLATION, row, results)],
+                "runs": [
+                    _read(*one) for one in with_probes(ABLATION, run_of(ABLATION, run), results)
+                ],
             }
-            for name, row in _ROWS.items()
+            for name, run in RUNS.items()
         ],
     }
 
 
-def _run(record: Record) -> dict[str, Any]:
-    per_epoch = record["steps"] / record["settings"]["epochs"]
-    looks = [look for look in record["curve"] if look.get("probe")]
-    by_name = [
-        {reading["name"]: reading["gradient"] for reading in look["probe"]} for look in looks
-    ]
+def _read(record: Record, probes: Probes) -> dict[str, Any]:
+    by_name = {
+        step: {reading["name"]: reading["gradient"] for reading in readings}
+        for step, readings in probes.items()
+        if readings
+    }
     return {
-        "seed": record["settings"]["seed"],
-        "epochs": [round(look["step"] / per_epoch, 3) for look in looks],
-        "gradients": [[found[place] for place in PLACES] for found in by_name],
+        "seed": record.seed,
+        "epochs": [round(step / record.steps_per_epoch, 3) for step in by_name],
+        "gradients": [[found[place] for place in PLACES] for found in by_name.values()],
     }
 
 
 def draw(numbers: dict[str, Any], path: Path) -> None:
     """At the first look, at the last, and at the embedding over training."""
-    colours = reversed(shades(len(_ROWS)))
+    colours = reversed(shades(len(RUNS)))
     with page(path, width=7.2, height=3.6) as figure:
         first, last, over_time = figure.subplots(1, 3, sharey=True)
         for group, colour, style in zip(numbers["groups"], colours, _STYLES, strict=True):

@@ -39,7 +39,7 @@ class Way:
 
     name: str
     beta: float
-    law: Distribution = "gumbel"
+    noise: Distribution = "gumbel"
     rivals: int = WN11 - 1
 
 
@@ -53,7 +53,7 @@ WAYS = (
 
 def chance(lead: float, way: Way) -> float:
     """That the leader comes out in front."""
-    if way.law == "gumbel":
+    if way.noise == "gumbel":
         return 1 / (1 + way.rivals * math.exp(-lead / way.beta))
     # Quantiles of t: the mean over them is the expectation.
     shares = (torch.arange(20_000, dtype=torch.float64) + 0.5) / 20_000
@@ -105,7 +105,7 @@ def _dots(
         won = 0
         for first in range(0, draws, _AT_ONCE):
             rows = theta.expand(min(_AT_ONCE, draws - first), -1)
-            chosen = sample(rows, beta=way.beta, noise=way.law, generator=generator)
+            chosen = sample(rows, beta=way.beta, noise=way.noise, generator=generator)
             won += int((chosen == 0).sum())
         dots.append((lead, won / draws))
     return dots

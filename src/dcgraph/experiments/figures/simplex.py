@@ -1,9 +1,9 @@
-"""The paper's simplex figure: what tau and beta do to the law of a Gumbel-softmax sample.
+"""The paper's simplex figure: what tau and beta do to the distribution of a Gumbel-softmax sample.
 
-z = softmax((theta + beta G) / tau) follows the Concrete law with temperature tau / beta and
-locations exp(theta / beta). Annealing tau and growing beta both drive z into the corners of the
-simplex, but the share of each corner is softmax(theta / beta): tau leaves it alone, beta evens it
-out.
+z = softmax((theta + beta G) / tau) follows the Concrete distribution with temperature tau / beta
+and locations exp(theta / beta). Annealing tau and growing beta both drive z into the corners of the
+simplex, but the share of each corner is softmax(theta / beta): tau leaves it as it is, beta evens
+it out.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TAUS = (2.0, 1.0, 0.5, 0.25)  # at beta = 1
 BETAS = (0.0, 1.0, 2.0, 4.0)  # at tau = 1
 
 _SAMPLES = 150
-_UNIFORM = 2.0  # density of the uniform law: in (z_1, z_2) the simplex has the area 1/2
+_UNIFORM = 2.0  # density of the uniform distribution: in (z_1, z_2) the simplex has the area 1/2
 _SHOWN = 16.0  # colours end at 1/16 and 16 times that, for the density diverges at the corners
 _ROW_TITLES = {"tau": r"annealing $\tau$ at $\beta$ = 1", "beta": r"growing $\beta$ at $\tau$ = 1"}
 _CORNERS = torch.tensor([[0.5, math.sqrt(0.75)], [0.0, 0.0], [1.0, 0.0]], dtype=torch.float64)

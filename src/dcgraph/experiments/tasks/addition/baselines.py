@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from .model import LeNet
+from .model.adder import LeNet
 
 
 class Concatenated(nn.Module):

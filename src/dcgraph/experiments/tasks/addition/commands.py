@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Literal
@@ -11,21 +11,22 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from ....nodes import Decode
-from ...engine.datasets import DataError
-from ...engine.models import ModelError, load_model
+from ...._arguments import Decode
+from ...engine.errors import DataError, ModelError
+from ...engine.models import load_model
 from ...engine.step import set_decode
-from ...engine.task import Data
-from . import lists
-from .model import Adder
-from .task import Addition, AdditionSettings, meaning_of, pixels, symbol_use
+from ...engine.task import Data, Task
+from .data import lists
+from .data.examples import pixels
+from .model.adder import Adder
+from .settings import AdditionSettings
+from .symbols import meaning_of, symbol_use
 
 SHIPPED = "best.safetensors"
 
 
-def load(model: Path | None) -> tuple[nn.Module, AdditionSettings]:
+def load(task: Task[AdditionSettings], model: Path | None) -> tuple[nn.Module, AdditionSettings]:
     """A trained model: a file, the best one of a run's folder, or the one in the package."""
-    task = Addition()
     if model is not None:
         loaded, settings = load_model(model, task)
     else:
@@ -35,47 +36,123 @@ def load(model: Path | None) -> tuple[nn.Module, AdditionSettings]:
     return loaded, settings
 
 
-def evaluate(
-    *,
-    model: Path | None = None,
-    pairs: Path | None = None,
-    decode: Decode = "argmax",
-    data_dir: Path | None = None,
-) -> str:
-    """Measure a model on the published test pairs or on your own; prints JSON.
+class Commands:
+    """The commands of the task; what they read is a model of it."""
 
-    Args:
-        model: file or folder of a run; the model in the package, if not given.
-        pairs: lines `addition(i,j,sum).` with indices into the test images.
-        decode: how the nodes choose.
-        data_dir: folder of the data; else $DCGRAPH_DATA, the cache, a download.
-    """
-    task = Addition()
-    network, settings = load(model)
-    data = task.data(settings, data_dir)
-    rows = data.table("test") if pairs is None else _given(pairs, data, settings)
-    set_decode(network, decode)
-    right = 0.0
-    for part in torch.arange(len(rows["total"])).split(1000):
-        chosen = {name: table[part] for name, table in rows.items()}
-        batch = task.inputs(settings, data.shared, chosen, training=False)
+    def __init__(self, task: Task[AdditionSettings]) -> None:
+        self._task = task
+
+    def by_name(self) -> dict[str, Callable[..., str]]:
+        return {"evaluate": self.evaluate, "predict": self.predict, "data": self.data}
+
+    def evaluate(
+        self,
+        *,
+        model: Path | None = None,
+        pairs: Path | None = None,
+        decode: Decode = "argmax",
+        data_dir: Path | None = None,
+    ) -> str:
+        """Measure a model on the published test pairs or on your own; prints JSON.
+
+        Args:
+            model: file or folder of a run; the model in the package, if not given.
+            pairs: lines `addition(i,j,sum).` with indices into the test images.
+            decode: how the nodes choose.
+            data_dir: folder of the data; else $DCGRAPH_DATA, the cache, a download.
+        """
+        network, settings = load(self._task, model)
+        data = self._task.data(settings, data_dir)
+        rows = data.table("test") if pairs is None else _given(pairs, data, settings)
+        set_decode(network, decode)
+        right = 0.0
+        for part in torch.arange(len(rows["total"])).split(1000):
+            chosen = {name: table[part] for name, table in rows.items()}
+            batch = data.batch(chosen, training=False)
+            with torch.no_grad():
+                right += float(self._task.metrics(network, batch)["accuracy"].sum())
+        measured = self._task.final_metrics(network, settings, data, {})
+        answer = {
+            "task": self._task.name,
+            "model": str(model) if model else "shipped",
+            "examples": len(rows["total"]),
+            "decode": decode,
+            "accuracy": round(right / len(rows["total"]), 6),
+            **{metric.name: round(v, 6) for metric, v in measured.items() if v is not None},
+        }
+        return json.dumps(answer, indent=1)
+
+    def predict(
+        self,
+        *,
+        model: Path | None = None,
+        count: int = 3,
+        first: int = 0,
+        data_dir: Path | None = None,
+    ) -> str:
+        """Show images of the test set, the symbol each one got, and the sum.
+
+        Args:
+            model: file or folder of a run; the model in the package, if not given.
+            count: how many examples.
+            first: the first of them.
+            data_dir: folder of the data; else $DCGRAPH_DATA, the cache, a download.
+        """
+        network, settings = load(self._task, model)
+        if not isinstance(network, Adder):
+            raise ModelError(
+                "this model has no symbols to show; predict needs one trained as "
+                "`--model discrete`."
+            )
+        data = self._task.data(settings, data_dir)
+        size = data.size("test")
+        if not 0 <= first < size or count < 1:
+            raise DataError(f"examples {first} to {first + count - 1}: there are 0 to {size - 1}.")
+        meaning = meaning_of(symbol_use(network, data, "train", settings))
+        rows = data.table("test")["images"][first : first + count]
+        raw = data.constants["images"][rows]
         with torch.no_grad():
-            right += float(task.metrics(network, batch)["accuracy"].sum())
-    answer = {
-        "task": task.name,
-        "model": str(model) if model else "shipped",
-        "examples": len(rows["total"]),
-        "decode": decode,
-        "accuracy": round(right / len(rows["total"]), 6),
-        **{name: round(v, 6) for name, v in task.readout(network, settings, data).items()},
-    }
-    return json.dumps(answer, indent=1)
+            answers = network(pixels(raw, settings.images)).argmax(-1)
+            symbols = network.read(pixels(raw.flatten(0, 1), settings.images)).view(rows.shape)
+        truths = data.table("test")["total"][first : first + count]
+        blocks = []
+        for k in range(len(rows)):
+            captions = [
+                f"symbol {int(symbol)} = {_name(meaning, int(symbol))}" for symbol in symbols[k]
+            ]
+            verdict = "right" if answers[k] == truths[k] else f"wrong, it is {int(truths[k])}"
+            terms = " + ".join(_name(meaning, int(symbol)) for symbol in symbols[k])
+            picture = side_by_side([drawn(image) for image in raw[k]], captions)
+            blocks.append(f"{picture}\n{terms} = {int(answers[k])}  ({verdict})")
+        return "\n\n".join(blocks)
+
+    def data(
+        self,
+        *,
+        summands: Literal[2, 3] = 2,
+        images: Literal["mnist", "digits"] = "mnist",
+        data_dir: Path | None = None,
+    ) -> str:
+        """Find the images and lists, fetching what is missing; says what there is.
+
+        Args:
+            summands: images to add.
+            images: MNIST, or the embedded 8x8 digits.
+            data_dir: folder of the data; else $DCGRAPH_DATA, the cache, a download.
+        """
+        settings = AdditionSettings(summands=summands, images=images)
+        found = self._task.data(settings, data_dir)
+        lines = [
+            f"{len(found.constants['images']):,} images ({images}), fingerprint {found.fingerprint}"
+        ]
+        lines += [f"{split}: {found.size(split):,} sums of {summands}" for split in found.splits]
+        return "\n".join(lines)
 
 
 def _given(path: Path, data: Data, settings: AdditionSettings) -> dict[str, Tensor]:
     if settings.images != "mnist":
         raise DataError("lists of pairs point into MNIST; this model reads the embedded digits.")
-    labels, first = data.shared["labels"], 60_000  # the test images come after those
+    labels, first = data.constants["labels"], 60_000  # the test images come after those
     indices, totals = lists.read_pairs(path, len(labels) - first, settings.summands)
     rows = indices + first
     wrong = (labels[rows].sum(-1) != totals).nonzero().flatten()
@@ -86,50 +163,6 @@ def _given(path: Path, data: Data, settings: AdditionSettings) -> dict[str, Tens
             f"{int(labels[rows[example]].sum())}; indices point into the test images."
         )
     return {"images": rows, "total": totals}
-
-
-def predict(
-    *,
-    model: Path | None = None,
-    count: int = 3,
-    first: int = 0,
-    data_dir: Path | None = None,
-) -> str:
-    """Show images of the test set, the symbol each one got, and the sum.
-
-    Args:
-        model: file or folder of a run; the model in the package, if not given.
-        count: how many examples.
-        first: the first of them.
-        data_dir: folder of the data; else $DCGRAPH_DATA, the cache, a download.
-    """
-    task = Addition()
-    network, settings = load(model)
-    if not isinstance(network, Adder):
-        raise ModelError(
-            "this model has no symbols to show; predict needs one trained as `--model discrete`."
-        )
-    data = task.data(settings, data_dir)
-    size = data.size("test")
-    if not 0 <= first < size or count < 1:
-        raise DataError(f"examples {first} to {first + count - 1}: there are 0 to {size - 1}.")
-    meaning = meaning_of(symbol_use(network, data, "train", settings))
-    rows = data.table("test")["images"][first : first + count]
-    raw = data.shared["images"][rows]
-    with torch.no_grad():
-        answers = network(pixels(raw, settings.images)).argmax(-1)
-        symbols = network.read(pixels(raw.flatten(0, 1), settings.images)).view(rows.shape)
-    truths = data.table("test")["total"][first : first + count]
-    blocks = []
-    for k in range(len(rows)):
-        captions = [
-            f"symbol {int(symbol)} = {_name(meaning, int(symbol))}" for symbol in symbols[k]
-        ]
-        verdict = "right" if answers[k] == truths[k] else f"wrong, it is {int(truths[k])}"
-        terms = " + ".join(_name(meaning, int(symbol)) for symbol in symbols[k])
-        picture = side_by_side([drawn(image) for image in raw[k]], captions)
-        blocks.append(f"{picture}\n{terms} = {int(answers[k])}  ({verdict})")
-    return "\n\n".join(blocks)
 
 
 def _name(meaning: Tensor, symbol: int) -> str:
@@ -150,23 +183,3 @@ def side_by_side(pictures: Sequence[list[str]], captions: Sequence[str]) -> str:
     width = max(len(pictures[0][0]), *(len(caption) for caption in captions)) + 2
     lines = [*zip(*pictures, strict=True), tuple(captions)]
     return "\n".join("".join(part.ljust(width) for part in line).rstrip() for line in lines)
-
-
-def data(
-    *,
-    summands: Literal[2, 3] = 2,
-    images: Literal["mnist", "digits"] = "mnist",
-    data_dir: Path | None = None,
-) -> str:
-    """Find the images and lists, fetching what is missing; says what there is.
-
-    Args:
-        summands: images to add.
-        images: MNIST, or the embedded 8x8 digits.
-        data_dir: folder of the data; else $DCGRAPH_DATA, the cache, a download.
-    """
-    settings = AdditionSettings(summands=summands, images=images)
-    found = Addition().data(settings, data_dir)
-    lines = [f"{len(found.shared['images']):,} images ({images}), fingerprint {found.fingerprint}"]
-    lines += [f"{split}: {found.size(split):,} sums of {summands}" for split in found.splits]
-    return "\n".join(lines)

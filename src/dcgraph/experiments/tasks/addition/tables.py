@@ -1,4 +1,4 @@
-"""The paper's table of MNIST addition, and ours."""
+"""The paper's table of MNIST addition beside our runs, and tables of what the method needs."""
 
 from __future__ import annotations
 
@@ -6,139 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from ...engine.metrics import Decoder, Metric
 from ...engine.records import Record
-from ...engine.tables import Column, Row, Table
-from .task import BEST, CHAIN, PAPER, AdditionSettings
-
-
-def _both_protocols(settings: AdditionSettings) -> tuple[AdditionSettings, ...]:
-    return replace(settings, protocol="paper"), replace(settings, protocol="clean")
-
-
-def _best_on_test(decode: str) -> Callable[[Record], float | None]:
-    """The paper's protocol: the best of all evaluations on the test set."""
-
-    def value(record: Record) -> float | None:
-        if record["settings"]["protocol"] != "paper":
-            return None
-        # A model without nodes has nothing to sample: one number serves both.
-        looks = [
-            look.get(f"accuracy/{decode}", look["accuracy/argmax"]) for look in record["curve"]
-        ]
-        return 100 * max((look or 0.0 for look in looks), default=0.0)
-
-    return value
-
-
-def _chosen_on_validation(decode: str) -> Callable[[Record], float | None]:
-    """The clean protocol: weights chosen on held-out pairs, the test set looked at once."""
-
-    def value(record: Record) -> float | None:
-        if record["settings"]["protocol"] != "clean":
-            return None
-        test = record["test"]
-        return 100 * (test.get(f"accuracy/{decode}", test["accuracy/argmax"]) or 0.0)
-
-    return value
-
-
-def _best_on_validation(record: Record) -> float | None:
-    return 100 * max((look["accuracy/argmax"] or 0.0 for look in record["curve"]), default=0.0)
-
-
-def _read_out(name: str) -> Callable[[Record], float | None]:
-    def value(record: Record) -> float | None:
-        if record["settings"]["protocol"] != "clean" or name not in record["readout"]:
-            return None
-        return 100 * float(record["readout"][name])
-
-    return value
-
-
-COLUMNS = (
-    Column("best on test, sample", _best_on_test("sample")),
-    Column("best on test, argmax", _best_on_test("argmax")),
-    Column("clean, sample", _chosen_on_validation("sample")),
-    Column("clean, argmax", _chosen_on_validation("argmax")),
-    Column("digits", _read_out("digit accuracy")),
-    Column("addition table", _read_out("table accuracy")),
-)
-
-_ONE_EPOCH = replace(PAPER, epochs=1, lr=1e-3)
-_CNN = replace(PAPER, model="cnn", lr=1e-3)
-_DEEPPROBLOG = replace(PAPER, model="deepproblog", lr=1e-3)
-_SAYS = COLUMNS[0].name
-
-ADDITION = Table(
-    name="addition",
-    task="addition",
-    title="MNIST addition, accuracy in per cent.",
-    columns=COLUMNS,
-    rows=(
-        Row(
-            "CNN baseline, 1 epoch, batch 2",
-            _both_protocols(replace(_ONE_EPOCH, model="cnn", batch=2)),
-            paper={_SAYS: (89.14, 1.22)},
-        ),
-        Row("CNN baseline, 30 epochs, batch 16", _both_protocols(_CNN)),
-        Row(
-            "DeepProbLog, 1 epoch, batch 1",
-            _both_protocols(replace(_ONE_EPOCH, model="deepproblog", batch=1)),
-            paper={_SAYS: (98.17, 0.20)},
-        ),
-        Row("DeepProbLog, 30 epochs, batch 16", _both_protocols(_DEEPPROBLOG)),
-        Row("Ours, tau 8", _both_protocols(PAPER), paper={_SAYS: (98.10, 0.15)}),
-        Row("Ours, tau 8, lr 0.0003", _both_protocols(replace(PAPER, lr=3e-4))),
-        Row("Ours, tau 8, lr 0.0005", _both_protocols(replace(PAPER, lr=5e-4))),
-        Row("Ours, preset best", _both_protocols(BEST)),
-    ),
-)
-
-LEARNING_RATES = Table(
-    name="addition-lr",
-    task="addition",
-    title="MNIST addition, ours at the learning rates the paper tried, accuracy in per cent.",
-    columns=(
-        Column("validation", _best_on_validation),
-        *COLUMNS[2:],
-    ),
-    rows=tuple(
-        Row(f"lr {lr:g}", (replace(PAPER, protocol="clean", lr=lr),))
-        for lr in (1e-4, 3e-4, 5e-4, 1e-3)
-    ),
-)
-
-
-def _ablation(name: str, title: str, base: AdditionSettings) -> Table:
-    without: tuple[tuple[str, dict[str, Any]], ...] = (
-        ("TempMatch and DropRes", {}),
-        ("DropRes alone (beta = 1)", {"tempmatch": False}),
-        ("TempMatch alone (alpha = 1)", {"dropres": False}),
-        ("neither", {"tempmatch": False, "dropres": False}),
-        ("neither, tau annealed", {"tempmatch": False, "dropres": False, "anneal": True}),
-    )
-    return Table(
-        name=name,
-        task="addition",
-        title=title,
-        columns=COLUMNS[2:],
-        rows=tuple(
-            Row(row, (replace(base, protocol="clean", **changes),)) for row, changes in without
-        ),
-    )
-
-
-ABLATION = _ablation(
-    "addition-ablation",
-    "MNIST addition without parts of the method (lr 0.0003), accuracy in per cent.",
-    replace(PAPER, lr=3e-4),
-)
-CHAIN_ABLATION = _ablation(
-    "addition-chain",
-    "Three summands, a chain of two additions (preset chain), accuracy in per cent.",
-    CHAIN,
-)
-
+from ...engine.tables import Column, Row, Run, Table, per_cent
+from .settings import BEST, CHAIN, PAPER, AdditionSettings
 
 SCHEMES: dict[str, dict[str, Any]] = {
     "base": {"tempmatch": False},
@@ -148,21 +19,185 @@ SCHEMES: dict[str, dict[str, Any]] = {
 """Figure 4 of the paper: tau and beta constant, tau annealed, beta growing towards tau."""
 
 
+def _variant(name: str, whole: AdditionSettings, scheme: str, dropres: bool, seeds: int = 8) -> Run:
+    """A run without parts of the method, named by what is not as in the whole."""
+    parts = [name]
+    if scheme != "TempMatch":
+        parts.append(scheme.lower())
+    if not dropres:
+        parts.append("no-dropres")
+    run = "-".join(parts)
+    settings = replace(whole, protocol="clean", dropres=dropres, **SCHEMES[scheme])
+    return Run(run, settings, seeds, probes=run in _PROBED, categories=run in _PROBED)
+
+
+_PROBED = {"lr-0.0003-base-no-dropres", "lr-0.0003-no-dropres"}  # for the figure `category`
+_LR_0003 = replace(PAPER, lr=3e-4)
+
+
+def _both_protocols(name: str, settings: AdditionSettings) -> tuple[Run, Run]:
+    """The paper's protocol, which selects weights on the test set, and the clean one."""
+    return (
+        Run(f"{name}-test-selected", replace(settings, protocol="paper")),
+        Run(name, replace(settings, protocol="clean")),
+    )
+
+
+def _best_on_test(decoder: Decoder) -> Callable[[Record], float | None]:
+    """The paper's protocol: the best of all evaluations on the test set."""
+
+    def value(record: Record) -> float | None:
+        if record.settings["protocol"] != "paper":
+            return None
+        return 100 * _best(record, "test", decoder)
+
+    return value
+
+
+def _best(record: Record, split: str, decoder: Decoder) -> float:
+    """The best accuracy of all evaluations in training."""
+    curves = record.curve.metrics
+    # A model without nodes has nothing to sample: one number serves both.
+    by_argmax = curves[Metric("accuracy", split)]
+    values = curves.get(Metric("accuracy", split, decoder), by_argmax)
+    return max((value or 0.0 for value in values), default=0.0)
+
+
+def _selected_on_validation(decoder: Decoder) -> Callable[[Record], float | None]:
+    """The clean protocol: weights selected on held-out pairs, the test set looked at once."""
+
+    def value(record: Record) -> float | None:
+        if record.settings["protocol"] != "clean":
+            return None
+        by_argmax = record.metrics[Metric("accuracy")]
+        return 100 * (record.metrics.get(Metric("accuracy", decoder=decoder), by_argmax) or 0.0)
+
+    return value
+
+
+def _if_clean(value: Callable[[Record], float | None]) -> Callable[[Record], float | None]:
+    return lambda record: value(record) if record.settings["protocol"] == "clean" else None
+
+
+_ON_TEST = Column("best on test", _best_on_test("sample"), "sample")
+_CLEAN = (
+    Column("clean", _selected_on_validation("sample"), "sample"),
+    Column("clean", _selected_on_validation("argmax"), "argmax"),
+    Column("digits", _if_clean(per_cent(Metric("digit accuracy")))),
+    Column("addition table", _if_clean(per_cent(Metric("addition table accuracy")))),
+)
+COLUMNS = (_ON_TEST, Column("best on test", _best_on_test("argmax"), "argmax"), *_CLEAN)
+
+_ONE_EPOCH = replace(PAPER, epochs=1, lr=1e-3)
+
+ADDITION = Table(
+    name="addition",
+    task="addition",
+    title="MNIST addition, accuracy in per cent.",
+    columns=COLUMNS,
+    rows=(
+        Row(
+            "CNN baseline, 1 epoch, batch 2",
+            _both_protocols("cnn-1-epoch", replace(_ONE_EPOCH, model="cnn", batch=2)),
+            {_ON_TEST: (89.14, 1.22)},
+        ),
+        Row(
+            "CNN baseline, 30 epochs, batch 16",
+            _both_protocols("cnn-30-epochs", replace(PAPER, model="cnn", lr=1e-3)),
+        ),
+        Row(
+            "DeepProbLog, 1 epoch, batch 1",
+            _both_protocols(
+                "deepproblog-1-epoch", replace(_ONE_EPOCH, model="deepproblog", batch=1)
+            ),
+            {_ON_TEST: (98.17, 0.20)},
+        ),
+        Row(
+            "DeepProbLog, 30 epochs, batch 16",
+            _both_protocols("deepproblog-30-epochs", replace(PAPER, model="deepproblog", lr=1e-3)),
+        ),
+        Row(
+            "The paper's method, tau 8",
+            _both_protocols("lr-0.0001", PAPER),
+            {_ON_TEST: (98.10, 0.15)},
+        ),
+        Row(
+            "The paper's method, tau 8, lr 0.0003",
+            _both_protocols("lr-0.0003", _LR_0003),
+        ),
+        Row(
+            "The paper's method, tau 8, lr 0.0005",
+            _both_protocols("lr-0.0005", replace(PAPER, lr=5e-4)),
+        ),
+        Row("Our variant (preset best)", _both_protocols("best", BEST)),
+    ),
+)
+
+LEARNING_RATES = Table(
+    name="addition-lr",
+    task="addition",
+    title=(
+        "MNIST addition, the paper's method at the learning rates the paper tried, accuracy in per "
+        "cent."
+    ),
+    columns=(
+        Column("validation", lambda record: 100 * _best(record, "validation", "argmax")),
+        *_CLEAN,
+    ),
+    rows=tuple(
+        Row(f"lr {lr:g}", (Run(f"lr-{lr:g}", replace(PAPER, protocol="clean", lr=lr)),))
+        for lr in (1e-4, 3e-4, 5e-4, 1e-3)
+    ),
+)
+
+
+def _ablation(name: str, title: str, run: str, whole: AdditionSettings) -> Table:
+    without = (
+        ("TempMatch and DropRes", "TempMatch", True),
+        ("DropRes only (beta = 1)", "base", True),
+        ("TempMatch only (alpha = 1)", "TempMatch", False),
+        ("neither", "base", False),
+        ("neither, tau annealed", "TauAnn", False),
+    )
+    return Table(
+        name=name,
+        task="addition",
+        title=title,
+        columns=_CLEAN,
+        rows=tuple(
+            Row(row, (_variant(run, whole, scheme, dropres),)) for row, scheme, dropres in without
+        ),
+    )
+
+
+ABLATION = _ablation(
+    "addition-ablation",
+    "MNIST addition without parts of the method (lr 0.0003), accuracy in per cent.",
+    "lr-0.0003",
+    _LR_0003,
+)
+CHAIN_ABLATION = _ablation(
+    "addition-chain",
+    "Three summands, a chain of two additions (preset chain), accuracy in per cent.",
+    "chain",
+    CHAIN,
+)
+
+
 def annealing_row(summands: int, dropres: bool, scheme: str) -> Row:
     """Nine runs of a scheme, none dropped, at the settings of Figure 4."""
-    settings = replace(
-        PAPER, protocol="clean", lr=3e-4, summands=summands, dropres=dropres, **SCHEMES[scheme]
-    )
+    name = "lr-0.0003" if summands == 2 else "lr-0.0003-three-summands"
+    run = _variant(name, replace(_LR_0003, summands=summands), scheme, dropres, seeds=9)
     residual = ", DropRes" if dropres else ""
-    return Row(f"{summands} summands{residual}, {scheme}", (settings,), seeds=9)
+    return Row(f"{summands} summands{residual}, {scheme}", (run,))
 
 
 def epoch_of(record: Record, accuracy: float) -> float | None:
     """When a run first reached an accuracy on the held-out examples, in epochs; None for never."""
-    per_epoch = record["steps"] / record["settings"]["epochs"]
-    for look in record["curve"]:
-        if (look["accuracy/argmax"] or 0.0) >= accuracy:
-            return float(look["step"] / per_epoch)
+    held_out = record.curve.metrics[Metric("accuracy", "validation")]
+    for step, value in zip(record.curve.step, held_out, strict=True):
+        if (value or 0.0) >= accuracy:
+            return step / record.steps_per_epoch
     return None
 
 
@@ -190,7 +225,7 @@ ANNEALING = Table(
         "are those of the runs that arrived."
     ),
     columns=(
-        Column("test accuracy", _chosen_on_validation("argmax")),
+        Column("test accuracy", _selected_on_validation("argmax")),
         *_reached(0.9),
         *_reached(0.97),
     ),

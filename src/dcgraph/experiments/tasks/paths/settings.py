@@ -1,4 +1,4 @@
-"""Settings of path queries: the paper's for each graph, ours, and small ones for small graphs."""
+"""Settings of path queries: the paper's for each graph, our variant's, and small ones."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
-from ...engine.settings import Settings, own, shared
+from ...engine.settings import Settings, per_replica, setting
 
 S = TypeVar("S", bound=Settings)
 
 HEADS = 4
 """Of the attention of `coke`."""
+
+INVERSE_TEMPERATURE, BIDIRECTIONAL_WEIGHT = "inverse temperature", "bidirectional weight"
+"""What is calibrated on the validation split: the names of the numbers."""
 
 DROPOUTS = ("subject_dropout", "object_dropout", "relation_dropout")
 
@@ -23,52 +26,56 @@ _ENTITIES = {"wn11": 38_696, "fb13": 75_043, "fb15k-237": 14_541}
 class PathSettings(Settings):
     """Settings of the task of path queries."""
 
-    batch: int = shared(512, "examples per step")
-    moves: int = shared(3, "moves of the dials per epoch")
-    evaluations: int = shared(1, "evaluations per epoch")
-    lr: float = own(1e-3, "learning rate of Adam")
-    tau: float = own(4.0, "temperature of the nodes")
-    graph: str = shared(
+    batch: int = setting(512, "examples per step")
+    schedule_steps: int = setting(3, "steps of the schedules of tau, beta and alpha per epoch")
+    evaluations: int = setting(1, "evaluations per epoch")
+    lr: float = per_replica(1e-3, "learning rate of Adam")
+    tau: float = per_replica(4.0, "temperature of the nodes")
+    graph: str = setting(
         "wn11", "wn11, fb13, fb15k-237, wn18rr, nations, umls, kinships; or a folder"
     )
-    length: int = shared(5, "longest paths to train on")
-    triples: int = shared(1, "how often an epoch has every triple; longer paths are in it once")
+    length: int = setting(5, "longest paths to train on")
+    triples: int = setting(1, "how often an epoch has every triple; longer paths are in it once")
     model: Literal[
         "discrete", "complex", "distmult", "bilinear", "transe", "rnn", "rop", "coke"
-    ] = shared("discrete", "ours; or a baseline")
-    protocol: Literal["range", "all"] = shared(
-        "range", "competitors of an answer: the range of the last relation, or all entities"
+    ] = setting("discrete", "the discrete ComplEx; or a baseline")
+    protocol: Literal["range", "all"] = setting(
+        "range", "candidates for an answer: the range of the last relation, or all entities"
     )
-    choose_by: Literal["MQ", "MRR", "H@10"] = shared("H@10", "what the best weights are chosen by")
-    choose_on: Literal["all", "trained", "next"] = shared(
+    monitor: Literal["MQ", "MRR", "H@10"] = setting(
+        "H@10", "validation metric by which the best weights are kept"
+    )
+    validate_on: Literal["all", "trained", "next"] = setting(
         "all", "validation paths for that: all; of the lengths trained on; longer by one"
     )
-    backwards: Literal["none", "triples", "paths"] = shared(
-        "triples", "what is also trained from its end to its start, by inverse relations"
+    inverse: Literal["none", "triples", "paths"] = setting(
+        "triples", "whose inverses are also trained on: from end to start, by inverse relations"
     )
-    dim: int = shared(256, "complex numbers in a vector; other models have twice as many real ones")
-    init: float = shared(1.0, "vectors start between -init and init")
-    subject_dropout: float = shared(0.0, "dropout of the source's vector")
-    object_dropout: float = shared(0.0, "dropout of the vectors that answers are scored with")
-    relation_dropout: float = shared(0.0, "dropout of the relations' vectors")
-    l2_entities: float = shared(0.0, "L2 of the entities' vectors")
-    l2_relations: float = shared(0.0, "L2 of the relations' vectors")
-    noise: Literal["gumbel", "reversed"] = shared(
+    dim: int = setting(
+        256, "complex numbers in a vector; other models have twice as many real ones"
+    )
+    init: float = setting(1.0, "vectors start between -init and init")
+    subject_dropout: float = setting(0.0, "dropout of the source's vector")
+    object_dropout: float = setting(0.0, "dropout of the vectors that answers are scored with")
+    relation_dropout: float = setting(0.0, "dropout of the relations' vectors")
+    l2_entities: float = setting(0.0, "L2 of the entities' vectors")
+    l2_relations: float = setting(0.0, "L2 of the relations' vectors")
+    noise: Literal["gumbel", "reversed"] = setting(
         "gumbel", "noise of the hops: as in the paper, or with the sign of its released code"
     )
-    nearest: int = shared(0, "entities that a hop of training chooses among, by score; 0: all")
+    top_k: int = setting(0, "a hop of training chooses among the k best-scored entities; 0: all")
     estimator: Literal["gumbel_softmax", "straight_through_gumbel_softmax", "straight_through"] = (
-        shared("gumbel_softmax", "gradient estimator of the hops")
+        setting("gumbel_softmax", "gradient estimator of the hops")
     )
-    gate: Literal["call", "vector"] = shared("call", "what shares a draw of the gate")
-    precision: Literal["float32", "tf32", "bf16"] = shared(
+    gate: Literal["call", "vector"] = setting("call", "what shares a draw of the gate")
+    precision: Literal["float32", "tf32", "bf16"] = setting(
         "float32", "of products with all entities in training, on CUDA; bf16 everywhere"
     )
-    beam: int = shared(
-        16, "entities followed at once in a second test, after the one by argmax; 1: no such test"
+    beam: int = setting(
+        16, "width of the beam search of a second test, after the one by argmax; 1: no such test"
     )
-    layers: int = shared(6, "layers of coke")
-    dropout: float = shared(0.1, "dropout inside coke")
+    layers: int = setting(6, "layers of coke")
+    dropout: float = setting(0.1, "dropout inside coke")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -81,14 +88,14 @@ class PathSettings(Settings):
         for name in ("l2_entities", "l2_relations"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name}={getattr(self, name)}, but a weight is at least 0.")
-        if self.nearest < 0:
-            raise ValueError(f"nearest={self.nearest}, but a number of entities is at least 0.")
+        if self.top_k < 0:
+            raise ValueError(f"top_k={self.top_k}, but a number of entities is at least 0.")
         if self.init <= 0:
             raise ValueError(f"init={self.init}, but vectors that start at 0 stay there; use > 0.")
         measured = {"range": ("MQ", "H@10"), "all": ("MRR", "H@10")}[self.protocol]
-        if self.choose_by not in measured:
+        if self.monitor not in measured:
             raise ValueError(
-                f"choose_by={self.choose_by!r} is not measured by protocol {self.protocol!r}; "
+                f"monitor={self.monitor!r} is not measured by protocol {self.protocol!r}; "
                 f"use {' or '.join(measured)}."
             )
         if self.model == "coke" and 2 * self.dim % HEADS:
@@ -150,7 +157,7 @@ PAPER_FB13 = replace(
     PAPER, graph="fb13", subject_dropout=0.1, object_dropout=0.6, relation_dropout=0.2
 )  # fmt: skip
 PAPER_FB15K_237 = replace(
-    PAPER_FB13, graph="fb15k-237", epochs=100, protocol="all", choose_by="MRR", backwards="paths"
+    PAPER_FB13, graph="fb15k-237", epochs=100, protocol="all", monitor="MRR", inverse="paths"
 )  # the paper does not say which dropout it used here
 BEST = replace(quick(PAPER, 24), triples=4)
 FB13 = replace(  # most test paths are known step by step, and to be remembered
@@ -159,10 +166,10 @@ FB13 = replace(  # most test paths are known step by step, and to be remembered
 )  # fmt: skip
 FB15K_237 = replace(quick(PAPER_FB15K_237, 40), object_dropout=0.3, relation_dropout=0.1)
 SMALL = PathSettings(
-    graph="umls", length=3, protocol="all", choose_by="MRR", choose_on="trained",
-    epochs=40, batch=128, moves=3, evaluations=1, evaluate_every=4, lr=3e-3, decay=0.5, tau=4.0,
-    gamma=0.04, alpha_step=0.025, gate="vector", dim=32, relation_dropout=0.1, object_dropout=0.1,
-    subject_dropout=0.1,
+    graph="umls", length=3, protocol="all", monitor="MRR", validate_on="trained",
+    epochs=40, batch=128, schedule_steps=3, evaluations=1, evaluate_every=4, lr=3e-3, decay=0.5,
+    tau=4.0, gamma=0.04, alpha_step=0.025, gate="vector", dim=32, relation_dropout=0.1,
+    object_dropout=0.1, subject_dropout=0.1,
 )  # fmt: skip
 
 PRESETS: Mapping[str, PathSettings] = {

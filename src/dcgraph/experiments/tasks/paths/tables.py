@@ -1,6 +1,8 @@
 """The paper's tables of path queries, and one of a small graph.
 
-The rows have our presets, which train in a fraction of the paper's epochs; tables show how many.
+*The paper's method* goes on from a mixture of entities in training (soft hops); *our variant* goes
+on from the one entity chosen (hard hops), with our presets. Both train in a fraction of the paper's
+epochs; tables show how many.
 """
 
 from __future__ import annotations
@@ -9,19 +11,61 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 
-from ...engine.tables import Column, Published, Row, Table
+from ...engine.metrics import Decoder, Metric
+from ...engine.records import Record
+from ...engine.tables import Column, Published, Row, Run, Table, per_cent
 from . import settings as presets
-from .columns import BUDGET, BY_OTHER_WAYS, LENGTHS, RANKED, mrr_by_length
-from .settings import BEST, DROPOUTS, PAPER, PathSettings, compressed, quick, soft
-from .task import WAY_BACK
+from .settings import (
+    BEST,
+    BIDIRECTIONAL_WEIGHT,
+    DROPOUTS,
+    PAPER,
+    PathSettings,
+    compressed,
+    quick,
+    soft,
+)
 
-_SEEDS, _ONE_SEED = 3, 1  # of ours on WN11 and of the small graph; of all others
+_SEEDS = 3  # of the methods on WN11 and of the small graph; all others have one
 
 
-def _paper(mq: Published | None, hits: Published | None) -> dict[str, Published]:
-    """What the paper says; it counts strictly higher scores alone."""
-    both = (("MQ, ties as the paper", mq), ("H@10, ties as the paper", hits))
-    return {name: value for name, value in both if value is not None}
+def _minutes(record: Record) -> float:
+    """A run's share of the time of the population that it was trained in."""
+    return float(record.seconds / record.population.size / 60)
+
+
+BUDGET = (
+    Column("epochs", lambda record: float(record.settings["epochs"]), digits=0, spread=False),
+    Column("minutes a run", _minutes, digits=1, spread=False),
+)
+OPTIMISTIC, REALISTIC = (
+    (
+        Column("MQ", per_cent(Metric("MQ", ties=ties)), f"{ties} ties"),
+        Column("H@10", per_cent(Metric("H@10", ties=ties)), f"{ties} ties"),
+    )
+    for ties in ("optimistic", "realistic")
+)
+_OTHER_DECODERS: dict[str, tuple[Decoder, bool]] = {
+    "beam search": ("beam", False),
+    "argmax, bidirectional": ("argmax", True),
+    "beam search, bidirectional": ("beam", True),
+}
+_BY_OTHER_DECODERS = tuple(
+    Column(name, per_cent(Metric(name, decoder=decoder, bidirectional=both)), words)
+    for words, (decoder, both) in _OTHER_DECODERS.items()
+    for name in ("MQ", "H@10")
+)
+
+
+def _mrr_by_length(decoder: Decoder = "argmax", bidirectional: bool = False) -> tuple[Column, ...]:
+    metrics = (Metric("MRR", "test", decoder, bidirectional, length) for length in range(1, 11))
+    return tuple(Column(f"{metric.length}", per_cent(metric), digits=1) for metric in metrics)
+
+
+def _paper(mq: Published | None, hits: Published | None) -> dict[Column, Published]:
+    """What the paper says; it counts only strictly higher scores."""
+    both = zip(OPTIMISTIC, (mq, hits), strict=True)
+    return {column: value for column, value in both if value is not None}
 
 
 _TRIPLES_ONCE = quick(PAPER, 30)  # about as many steps as BEST has
@@ -44,20 +88,28 @@ def _baseline(name: str, ours: PathSettings) -> PathSettings:
 
 
 def _baselines(
-    graph: str, ours: PathSettings, published: dict[str, dict[str, Published]]
+    graph: str, prefix: str, ours: PathSettings, published: dict[str, dict[Column, Published]]
 ) -> Iterable[Row]:
     for name, numbers in published.items():
-        yield Row(f"{graph}{name}", (_baseline(name, ours),), _ONE_SEED, numbers)
+        run = Run(f"{graph}-{_BASELINES[name]['model']}", _baseline(name, ours), seeds=1)
+        yield Row(f"{prefix}{name}", (run,), numbers)
 
 
-_PAPERS_OURS = _paper((94.4, 0.0), (64.3, 0.11))
-_OURS_WN11 = Row("Ours", (BEST,), _SEEDS, _PAPERS_OURS)
-_ONCE_WN11 = Row("Ours, triples once", (_TRIPLES_ONCE,), _SEEDS, _PAPERS_OURS)
-_SOFT_WN11 = Row("Ours, triples once, soft", (soft(_TRIPLES_ONCE),), _SEEDS, _PAPERS_OURS)
-_PAPERS_OURS_FB13 = _paper((89.6, 0.46), (68.7, 0.32))
-_OURS_FB13 = Row("FB13: ours", (presets.FB13,), _ONE_SEED, _PAPERS_OURS_FB13)
+_PAPERS_WN11 = _paper((94.4, 0.0), (64.3, 0.11))
+_PAPERS_FB13 = _paper((89.6, 0.46), (68.7, 0.32))
+_SOFT_NAME = "The paper's method in 30 epochs, triples once"
+
+_OURS_WN11 = Row("Our variant", (Run("wn11-ours", BEST, _SEEDS),), _PAPERS_WN11)
+_ONCE_WN11 = Row(
+    "Our variant, triples once",
+    (Run("wn11-ours-triples-once", _TRIPLES_ONCE, _SEEDS),),
+    _PAPERS_WN11,
+)
+_SOFT_WN11 = Row(_SOFT_NAME, (Run("wn11-ours-soft", soft(_TRIPLES_ONCE), _SEEDS),), _PAPERS_WN11)
+_OURS_FB13 = Row("FB13: our variant", (Run("fb13-ours", presets.FB13, seeds=1),), _PAPERS_FB13)
 _BASELINES_WN11 = tuple(
     _baselines(
+        "wn11",
         "",
         _TRIPLES_ONCE,
         {
@@ -72,6 +124,7 @@ _BASELINES_WN11 = tuple(
 )
 _BASELINES_FB13 = tuple(
     _baselines(
+        "fb13",
         "FB13: ",
         presets.FB13,
         {
@@ -83,31 +136,31 @@ _BASELINES_FB13 = tuple(
         },
     )
 )
+_WITH_PAPERS_NOISE = replace(soft(_TRIPLES_ONCE), tau=PAPER.tau, beta_share=PAPER.beta_share)
+_WN11_TRIPLES = replace(_COMPLEX_WN11, length=1)
 
 PATHS = Table(
     name="paths",
     task="paths",
     title="Path queries on WN11, in per cent; the last rows on FB13.",
-    columns=(*RANKED, *BY_OTHER_WAYS, *BUDGET),
+    columns=(*OPTIMISTIC, *REALISTIC, *_BY_OTHER_DECODERS, *BUDGET),
     rows=(
         *_BASELINES_WN11,
-        Row("ComplEx, triples alone", (replace(_COMPLEX_WN11, length=1),), _ONE_SEED),
-        Row("ComplEx-C", (_COMPLEX_WN11,), _ONE_SEED),
+        Row("ComplEx, only triples", (Run("wn11-complex-triples", _WN11_TRIPLES, seeds=1),)),
+        Row("ComplEx-C", (Run("wn11-complex", _COMPLEX_WN11, seeds=1),)),
         Row(
-            "Ours, triples once, the paper's tau and noise",
-            (replace(soft(_TRIPLES_ONCE), tau=PAPER.tau, beta_share=PAPER.beta_share),),
-            _ONE_SEED,
-            _PAPERS_OURS,
+            f"{_SOFT_NAME}, the paper's tau and noise",
+            (Run("wn11-ours-soft-paper-noise", _WITH_PAPERS_NOISE, seeds=1),),
+            _PAPERS_WN11,
         ),
         _SOFT_WN11,
         _ONCE_WN11,
         _OURS_WN11,
         *_BASELINES_FB13,
         Row(
-            "FB13: ours, the paper's dropout, triples once",
-            (quick(presets.PAPER_FB13, 12),),
-            _ONE_SEED,
-            _PAPERS_OURS_FB13,
+            "FB13: our variant, the paper's dropout, triples once",
+            (Run("fb13-ours-paper-dropout", quick(presets.PAPER_FB13, 12), seeds=1),),
+            _PAPERS_FB13,
         ),
         _OURS_FB13,
     ),
@@ -126,13 +179,13 @@ _COKE_FB13 = {
     3: _paper((90.6, None), (64.6, None)),
     4: _paper((93.1, None), (71.2, None)),
 }
-_PAPERS_WN11 = {
+_PAPERS_SHORTER_WN11 = {
     1: _paper((81.1, 0.22), (52.2, 0.17)),
     2: _paper((90.2, 0.04), (62.0, 0.04)),
     3: _paper((93.4, 0.04), (65.0, 0.11)),
     4: _paper((94.3, 0.14), (64.7, 0.11)),
 }
-_PAPERS_FB13 = {
+_PAPERS_SHORTER_FB13 = {
     1: _paper((82.1, 0.54), (63.9, 0.6)),
     2: _paper((87.6, 0.62), (68.6, 0.36)),
     3: _paper((88.3, 1.85), (68.5, 0.46)),
@@ -141,11 +194,16 @@ _PAPERS_FB13 = {
 
 
 def _shorter(
-    name: str, settings: Callable[[int], PathSettings], paper: dict[int, dict[str, Published]]
+    row: Row,
+    settings: Callable[[int], PathSettings],
+    paper: dict[int, dict[Column, Published]],
 ) -> Iterable[Row]:
+    """The row trained on shorter paths, and then on all."""
+    (run,) = row.runs
     for length, numbers in paper.items():
-        one = replace(settings(length), length=length)
-        yield Row(f"{name}, paths up to {length}", (one,), _ONE_SEED, numbers)
+        one = Run(f"{run.name}-length-{length}", replace(settings(length), length=length), seeds=1)
+        yield Row(f"{row.name}, paths up to {length}", (one,), numbers)
+    yield replace(row, name=f"{row.name}, paths up to {PAPER.length}")
 
 
 def _longer(ours: PathSettings, length: int) -> PathSettings:
@@ -154,103 +212,106 @@ def _longer(ours: PathSettings, length: int) -> PathSettings:
     return replace(compressed(ours, 4 * ours.epochs // length), triples=triples)
 
 
-def _on_all(row: Row) -> Row:
-    """The same row, named as those of shorter paths are."""
-    return replace(row, name=f"{row.name}, paths up to {PAPER.length}")
-
-
 EXTRAPOLATION = Table(
     name="paths-extrapolation",
     task="paths",
     title="Trained on short paths, tested on paths of length 1 to 5, in per cent; WN11, then FB13.",
-    columns=(*RANKED, *BY_OTHER_WAYS, *BUDGET),
+    columns=PATHS.columns,
     rows=(
         *_shorter(
-            "CoKE",
+            _BASELINES_WN11[-1],
             lambda length: _baseline("CoKE", _longer(_TRIPLES_ONCE, length)),
             _COKE_WN11,
         ),
-        _on_all(_BASELINES_WN11[-1]),
         *_shorter(
-            "Ours, triples once, soft",
+            _SOFT_WN11,
             lambda _: soft(_TRIPLES_ONCE),
-            {length: _PAPERS_WN11[length] for length in (1, 2)},
+            {length: _PAPERS_SHORTER_WN11[length] for length in (1, 2)},
         ),
-        _on_all(_SOFT_WN11),
-        *_shorter("Ours, triples once", partial(_longer, _TRIPLES_ONCE), _PAPERS_WN11),
-        _on_all(_ONCE_WN11),
-        *_shorter("Ours", partial(_longer, BEST), _PAPERS_WN11),
-        _on_all(_OURS_WN11),
+        *_shorter(_ONCE_WN11, partial(_longer, _TRIPLES_ONCE), _PAPERS_SHORTER_WN11),
+        *_shorter(_OURS_WN11, partial(_longer, BEST), _PAPERS_SHORTER_WN11),
         *_shorter(
-            "FB13: CoKE",
+            _BASELINES_FB13[-1],
             lambda length: _baseline("CoKE", _longer(presets.FB13, length)),
             _COKE_FB13,
         ),
-        _on_all(_BASELINES_FB13[-1]),
-        *_shorter("FB13: ours", partial(_longer, presets.FB13), _PAPERS_FB13),
-        _on_all(_OURS_FB13),
+        *_shorter(_OURS_FB13, partial(_longer, presets.FB13), _PAPERS_SHORTER_FB13),
     ),
 )
 
 
-def _by_beam(table: Table, beam: int) -> Table:
-    """The same runs, tested in the second way, which the paper does not have."""
+def _by_beam(table: Table, width: int) -> Table:
+    """The same runs by beam search, which the paper does not have."""
     return replace(
         table,
         name=f"{table.name}-beam",
-        title=f"{table.title} {beam} entities are followed at once.",
-        columns=mrr_by_length(", beam"),
+        title=f"{table.title} By beam search of width {width}.",
+        columns=_mrr_by_length("beam"),
         rows=tuple(replace(row, paper={}) for row in table.rows),
     )
 
 
-def _looking_back(by_beam: Table) -> Table:
-    """The same runs, tested in the third way."""
+def _bidirectional(table: Table, width: int) -> Table:
+    """The same runs by beam search with bidirectional scoring."""
     return replace(
-        by_beam,
-        name=by_beam.name.replace("beam", "back"),
-        title=f"{by_beam.title} Steps look back.",
+        _by_beam(table, width),
+        name=f"{table.name}-bidirectional",
+        title=f"{table.title} By beam search of width {width}, bidirectional.",
         columns=(
-            *mrr_by_length(", looking back"),
-            Column("weight", lambda record: record["readout"].get(WAY_BACK)),
+            *_mrr_by_length("beam", bidirectional=True),
+            Column("weight", lambda record: record.calibration.get(BIDIRECTIONAL_WEIGHT)),
         ),
     )
 
 
-def _by_length(*mrr: float) -> dict[str, Published]:
-    return {f"{hops}": (value, None) for hops, value in zip(LENGTHS, mrr, strict=True)}
+_MRR = _mrr_by_length()
 
 
-_COMPLEX_FB15K_237 = replace(  # the paper's dropout of FB13; less was tried for ours alone
+def _by_length(*mrr: float) -> dict[Column, Published]:
+    return {column: (value, None) for column, value in zip(_MRR, mrr, strict=True)}
+
+
+_COMPLEX_FB15K_237 = replace(  # the paper's dropout of FB13; less was tried only for ours
     soft(quick(presets.PAPER_FB15K_237, presets.FB15K_237.epochs)), model="complex"
 )
+_COMPLEX_FB15K_237_TRIPLES = replace(_COMPLEX_FB15K_237, length=1)
 _PAPERS_BY_LENGTH = _by_length(26.8, 52.3, 48.8, 51.4, 52.6, 54.2, 54.8, 54.7, 54.9, 54.7)
 
 FB15K_237 = Table(
     name="fb15k-237",
     task="paths",
     title="MRR on FB15k-237 by the length of paths, in per cent, filtered, realistic ties.",
-    columns=(*mrr_by_length(), *BUDGET),
+    columns=(*_MRR, *BUDGET),
     rows=(
         Row(
-            "ComplEx, triples alone",
-            (replace(_COMPLEX_FB15K_237, length=1),),
-            _ONE_SEED,
+            "ComplEx, only triples",
+            (Run("fb15k-237-complex-triples", _COMPLEX_FB15K_237_TRIPLES, seeds=1),),
             _by_length(32.9, 30.6, 24.7, 20.8, 16.5, 15.1, 12.2, 10.5, 8.8, 7.1),
         ),
         Row(
             "ComplEx-C",
-            (_COMPLEX_FB15K_237,),
-            _ONE_SEED,
+            (Run("fb15k-237-complex", _COMPLEX_FB15K_237, seeds=1),),
             _by_length(31.3, 35.2, 36.9, 37.8, 35.2, 31.9, 25.7, 19.4, 14.1, 9.7),
         ),
-        Row("Ours, soft", (soft(presets.FB15K_237),), _ONE_SEED, _PAPERS_BY_LENGTH),
-        Row("Ours", (presets.FB15K_237,), _ONE_SEED, _PAPERS_BY_LENGTH),
+        Row(
+            "The paper's method in 40 epochs",
+            (Run("fb15k-237-ours-soft", soft(presets.FB15K_237), seeds=1),),
+            _PAPERS_BY_LENGTH,
+        ),
+        Row(
+            "Our variant",
+            (Run("fb15k-237-ours", presets.FB15K_237, seeds=1, probes=True),),
+            _PAPERS_BY_LENGTH,
+        ),
     ),
 )
-FB15K_237_BY_BEAM = _by_beam(FB15K_237, presets.FB15K_237.beam)
+FB15K_237_BEAM = _by_beam(FB15K_237, presets.FB15K_237.beam)
 
-_PLAIN = replace(presets.SMALL, dropres=False, tempmatch=False)
+
+def _on_umls(name: str, run: str, **changes: object) -> Row:
+    settings = replace(presets.SMALL, **changes)  # type: ignore[arg-type]
+    return Row(name, (Run(f"umls-{run}", settings, _SEEDS),))
+
 
 SMALL = Table(
     name="paths-small",
@@ -259,17 +320,17 @@ SMALL = Table(
         "MRR on UMLS by the length of paths, in per cent, filtered, realistic ties; trained on "
         "paths of up to 3 relations."
     ),
-    columns=mrr_by_length(),
+    columns=_mrr_by_length(),
     rows=(
-        Row("Ours", (presets.SMALL,), _SEEDS),
-        Row("without DropRes", (replace(presets.SMALL, dropres=False),), _SEEDS),
-        Row("without TempMatch (beta = 1)", (replace(presets.SMALL, tempmatch=False),), _SEEDS),
-        Row("without both", (_PLAIN,), _SEEDS),
-        Row("noise reversed", (replace(presets.SMALL, noise="reversed"),), _SEEDS),
-        Row("hard, tau 1", (replace(presets.SMALL, tau=1.0, estimator=BEST.estimator),), _SEEDS),
-        Row("ComplEx-C", (replace(presets.SMALL, model="complex"),), _SEEDS),
-        Row("ComplEx, triples alone", (replace(presets.SMALL, model="complex", length=1),), _SEEDS),
+        _on_umls("The paper's method", "ours"),
+        _on_umls("without DropRes", "ours-no-dropres", dropres=False),
+        _on_umls("without TempMatch (beta = 1)", "ours-no-tempmatch", tempmatch=False),
+        _on_umls("without both", "ours-plain", dropres=False, tempmatch=False),
+        _on_umls("noise reversed", "ours-noise-reversed", noise="reversed"),
+        _on_umls("hard hops, tau 1", "ours-hard", tau=1.0, estimator=BEST.estimator),
+        _on_umls("ComplEx-C", "complex", model="complex"),
+        _on_umls("ComplEx, only triples", "complex-triples", model="complex", length=1),
     ),
 )
-SMALL_BY_BEAM = _by_beam(SMALL, presets.SMALL.beam)
-SMALL_LOOKING_BACK = _looking_back(SMALL_BY_BEAM)
+SMALL_BEAM = _by_beam(SMALL, presets.SMALL.beam)
+SMALL_BIDIRECTIONAL = _bidirectional(SMALL, presets.SMALL.beam)

@@ -2,59 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import ClassVar, cast
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ....nodes import Decode
-from ...engine.datasets import DataError
-from ...engine.panels import Exhibit
-from ...engine.readouts import Layout
+from ...engine.errors import DataError
+from ...engine.metrics import Decoder, Metric, Metrics
+from ...engine.panels import Examples, Panel, Shown
 from ...engine.settings import Settings
-from ...engine.task import Batch, Data, Precision, Task
-from .arranging import ARGMAX_BACK, BACK, BEAM, by_way
-from .beams import SHARPNESSES, by_beam, by_steps
-from .composing import Bilinear, ComplEx, DistMult, PathModel, Reversible, Shape, TransE
-from .data import PathData, load, load_graph
-from .evaluation import Score, best_way, stand
-from .graph import KnowledgeGraph
-from .hopping import DiscreteComplEx
-from .looking_back import WEIGHTS, looking_back
-from .protocols import METRICS, Examination, Protocol, competitors, measured
-from .queries import inverse, unpacked
-from .ranking import Standing, Ties, standing
-from .recurrent import ROP, PathRNN
-from .selecting import chosen_on, is_turned, trained_on
-from .settings import HEADS, PRESETS, PathSettings
-from .transformer import CoKE
+from ...engine.task import Batch, Data, Execution, Task
+from .baselines import BASELINES, CoKE
+from .commands import Commands
+from .data import PathData, load, load_graph, training_paths, trains_inverse, validation_tables
+from .data.graph import KnowledgeGraph, Queries, inverse, unpacked
+from .decoding import (
+    Walk,
+    beam_scores,
+    bidirectional_steps,
+    calibrate_bidirectional_weight,
+    calibrate_inverse_temperature,
+    step_scores,
+    walk,
+)
+from .evaluation import (
+    METRICS,
+    EvaluationSet,
+    Protocol,
+    Ranks,
+    at_once,
+    evaluation_sets,
+    joined_ranks,
+    negatives,
+    rank,
+    rank_all,
+)
+from .model import Bidirectional, DiscreteComplEx, PathModel, Shape
+from .settings import BIDIRECTIONAL_WEIGHT, HEADS, INVERSE_TEMPERATURE, PRESETS, PathSettings
 
-_SCORES = 1 << 28  # that an evaluation makes at once: one gigabyte
-SHARPNESS, WAY_BACK = "sharpness of the beam", "weight of the way back"
-"""Their names in the readout."""
-
-BASELINES: dict[str, type[PathModel]] = {
-    "complex": ComplEx,
-    "distmult": DistMult,
-    "bilinear": Bilinear,
-    "transe": TransE,
-    "rnn": PathRNN,
-    "rop": ROP,
-}
+_SHOWN = 2  # walks of each length on the page of a run
+_LONGEST_SHOWN = 5  # longer walks are hard to read
 
 
-class Paths(Task):
+class Paths(Task[PathSettings]):
     name: ClassVar[str] = "paths"
     settings: ClassVar[type[Settings]] = PathSettings
     presets: ClassVar[Mapping[str, Settings]] = PRESETS
-    monitor: ClassVar[str] = "H@10"
-    replays_evaluation: ClassVar[bool] = False  # sets of competitors have all sizes
-    compiles: ClassVar[bool] = False
-    decodes: ClassVar[tuple[Decode, ...]] = ("argmax",)  # as the paper; a draw of thousands misses
 
     def __init__(self, data_dir: Path | None = None) -> None:
         self._data_dir = data_dir
@@ -66,57 +64,47 @@ class Paths(Task):
             self._graphs[name] = load_graph(name, self._data_dir)
         return self._graphs[name]
 
-    def data(self, settings: Settings, data_dir: Path | None = None) -> Data:
-        s = cast(PathSettings, settings)
-        source, asked = _loaded(s.graph, data_dir or self._data_dir, s.protocol)
-        self._graphs[s.graph] = source.graph
-        train = [group.packed() for group in trained_on(source, s)]
+    def data(self, settings: PathSettings, data_dir: Path | None = None) -> Data:
+        source, asked = _loaded(settings.graph, data_dir or self._data_dir, settings.protocol)
+        self._graphs[settings.graph] = source.graph
+        train = [group.packed() for group in training_paths(source, settings)]
         splits: dict[str, list[Batch]] = {"train": train}
-        for split, exam in asked.items():
-            if not exam.tables:
-                remedy = "use --protocol all" if s.protocol == "range" else "take a larger graph"
-                raise DataError(f"{s.graph}: no query of {split} has competitors; {remedy}.")
-            splits[split] = exam.tables if split == "test" else chosen_on(exam.tables, s)
-        return Data(splits, source.fingerprint, asked["test"].shared)
+        for split, one in asked.items():
+            if not one.tables:
+                ranged = settings.protocol == "range"
+                remedy = "use --protocol all" if ranged else "take a larger graph"
+                raise DataError(f"{settings.graph}: no query of {split} has negatives; {remedy}.")
+            splits[split] = one.tables
+        if "validation" in splits:
+            splits["validation"] = validation_tables(splits["validation"], settings)
+        to_batch = batch_maker(settings, source.graph)
+        return Data(splits, source.fingerprint, asked["test"].constants, to_batch)
 
-    def model(self, settings: Settings) -> nn.Module:
-        s = cast(PathSettings, settings)
-        graph = self.graph(s.graph)
+    def model(self, settings: PathSettings) -> nn.Module:
+        graph = self.graph(settings.graph)
         shape = Shape(
             len(graph.entities),
             2 * len(graph.relations),
-            2 * s.dim,
-            s.init,
-            s.subject_dropout,
-            s.object_dropout,
-            s.relation_dropout,
-            s.l2_entities,
-            s.l2_relations,
-            s.precision,
+            2 * settings.dim,
+            settings.init,
+            settings.subject_dropout,
+            settings.object_dropout,
+            settings.relation_dropout,
+            settings.l2_entities,
+            settings.l2_relations,
+            settings.precision,
         )
-        if s.model == "discrete":
+        if settings.model == "discrete":
             return DiscreteComplEx(
-                shape, estimator=s.estimator, noise=s.noise, gate=s.gate, nearest=s.nearest
+                shape,
+                estimator=settings.estimator,
+                noise=settings.noise,
+                gate=settings.gate,
+                top_k=settings.top_k,
             )
-        if s.model == "coke":
-            return CoKE(shape, layers=s.layers, heads=HEADS, dropout=s.dropout)
-        return BASELINES[s.model](shape)
-
-    def inputs(self, settings: Settings, shared: Batch, rows: Batch, training: bool) -> Batch:
-        """In training also the same paths backwards, as further examples.
-
-        Else the competitors of the targets, under the name of the protocol.
-        """
-        s = cast(PathSettings, settings)
-        graph = self.graph(s.graph)
-        if not training:
-            return rows | {s.protocol: competitors(shared, rows, len(graph.entities))}
-        rows = unpacked(rows)
-        if is_turned(rows["path"].shape[1], s):
-            back = inverse(rows["path"].flip(1), len(graph.relations))
-            ends = {"source": rows["target"], "path": back, "target": rows["source"]}
-            return {name: torch.cat([rows[name], ends[name]]) for name in ends}
-        return rows
+        if settings.model == "coke":
+            return CoKE(shape, layers=settings.layers, heads=HEADS, dropout=settings.dropout)
+        return BASELINES[settings.model](shape)
 
     def loss(self, model: nn.Module, batch: Batch) -> Float[Tensor, " examples"]:
         assert isinstance(model, PathModel)
@@ -124,109 +112,167 @@ class Paths(Task):
 
     def metrics(self, model: nn.Module, batch: Batch) -> dict[str, Float[Tensor, " examples"]]:
         protocol: Protocol = "range" if "range" in batch else "all"
-        stands = standing(model(batch["source"], batch["path"]), batch["target"], batch[protocol])
-        return {name: value.float() for name, value in measured(stands, protocol).items()}
+        ranks = rank(model(batch["source"], batch["path"]), batch["target"], batch[protocol])
+        return {name: value.float() for name, value in ranks.metrics(protocol).items()}
 
-    def readout(self, model: nn.Module, settings: Settings, data: Data) -> dict[str, float]:
-        """By the tie rule of the paper, for each length, by a beam, and by one that looks back.
+    def calibrate(self, model: nn.Module, settings: PathSettings, data: Data) -> dict[str, float]:
+        """What a beam search needs, by the metric and the queries that weights are selected by.
 
-        The last also by its steps with one entity followed. The rest is in the test.
+        First the inverse temperature, then with it the weight of bidirectional scoring.
         """
-        s = cast(PathSettings, settings)
-        exam, block = self._asked(s, data, "test"), self.evaluated_at_once(s)
-        stands = stand(model, exam, block)
-        numbers = {
-            f"{name}, ties as the paper": _mean(list(stands.values()), s.protocol, name, "paper")
-            for name in METRICS[s.protocol]
-        }
-        numbers |= _by_length(stands, s.protocol, "")
-        if s.beam > 1:
-            numbers[SHARPNESS] = sharpness = self.sharpness(model, s, data, s.beam)
-            ways = {BEAM: by_beam(model, s.beam, sharpness)}
-            if isinstance(model, Reversible):
-                weighed = looking_back(model, sharpness)
-                weights = {weight: by_steps(weighed(weight), s.beam) for weight in WEIGHTS}
-                numbers[WAY_BACK] = weight = self._best_way(weights, s, data)
-                ways[BACK] = weights[weight]
-                ways[ARGMAX_BACK] = by_steps(weighed(weight), 1)
-            for name, way in ways.items():
-                stands = stand(way, exam, block)
-                for metric in METRICS[s.protocol]:
-                    mean = _mean(list(stands.values()), s.protocol, metric)
-                    numbers[f"{metric}, {name}"] = mean
-                numbers |= _by_length(stands, s.protocol, f", {name}")
-        return numbers
+        if settings.beam == 1:
+            return {}
+        asked, block = self._asked(settings, data, "validation"), self._block(settings)
+        metric, width = settings.monitor, settings.beam
+        temperature = calibrate_inverse_temperature(model, asked, metric, width, block)
+        found = {INVERSE_TEMPERATURE: temperature}
+        if isinstance(model, Bidirectional):
+            found[BIDIRECTIONAL_WEIGHT] = calibrate_bidirectional_weight(
+                model, temperature, asked, metric, width, block
+            )
+        return found
 
-    def sharpness(self, model: nn.Module, settings: PathSettings, data: Data, beam: int) -> float:
-        """What a beam needs, by the queries and the metric that weights are chosen by."""
-        ways = {sharpness: by_beam(model, beam, sharpness) for sharpness in SHARPNESSES}
-        return self._best_way(ways, settings, data)
+    def final_metrics(
+        self,
+        model: nn.Module,
+        settings: PathSettings,
+        data: Data,
+        calibration: Mapping[str, float],
+    ) -> Metrics:
+        """With optimistic ties, for each length, by beam search and by bidirectional scoring.
 
-    def _best_way(self, ways: Mapping[float, Score], settings: PathSettings, data: Data) -> float:
-        """The first one without queries for validation: the test is not for choosing."""
-        if "validation" not in data.splits:
-            return next(iter(ways))
-        asked = self._asked(settings, data, "validation")
-        return best_way(ways, asked, settings.choose_by, self.evaluated_at_once(settings))
+        The rest is in the test. Without calibration, scores are taken as they are.
+        """
+        asked, block = self._asked(settings, data, "test"), self._block(settings)
+        ranks = rank_all(model, asked, block)
+        optimistic = joined_ranks(list(ranks.values())).averages(settings.protocol, "optimistic")
+        found: Metrics = {Metric(n, ties="optimistic"): value for n, value in optimistic.items()}
+        found |= _metrics_by_length(ranks, settings.protocol)
+        if settings.beam == 1:
+            return found
+        temperature = calibration.get(INVERSE_TEMPERATURE, 1.0)
+        beam = beam_scores(step_scores(model, temperature), settings.beam)
+        found |= _all_metrics(rank_all(beam, asked, block), settings.protocol, "beam", False)
+        if isinstance(model, Bidirectional):
+            weight = calibration.get(BIDIRECTIONAL_WEIGHT, 0.0)
+            step = bidirectional_steps(model, temperature)(weight)
+            widths: dict[Decoder, int] = {"beam": settings.beam, "argmax": 1}
+            for decoder, width in widths.items():
+                ranks = rank_all(beam_scores(step, width), asked, block)
+                found |= _all_metrics(ranks, settings.protocol, decoder, True)
+        return found
 
-    def _asked(self, settings: PathSettings, data: Data, split: str) -> Examination:
+    def _asked(self, settings: PathSettings, data: Data, split: str) -> EvaluationSet:
         entities = len(self.graph(settings.graph).entities)
-        return Examination(settings.protocol, entities, list(data.tables(split)), data.shared, 0)
+        tables = list(data.tables(split))
+        return EvaluationSet(settings.protocol, entities, tables, data.constants, 0)
 
-    def monitored(self, settings: Settings) -> str:
-        return cast(PathSettings, settings).choose_by
+    def _block(self, settings: PathSettings) -> int:
+        return at_once(len(self.graph(settings.graph).entities))
 
-    def precision(self, settings: Settings) -> Precision:
-        return "high" if cast(PathSettings, settings).precision == "tf32" else "highest"
+    def execution(self, settings: PathSettings) -> Execution:
+        return Execution(
+            monitor=settings.monitor,
+            decoders=("argmax",),  # as the paper; a sample of thousands misses
+            precision="high" if settings.precision == "tf32" else "highest",
+            compiles=False,
+            captures_evaluation=False,  # sets of negatives have all sizes
+            evaluated_at_once=self._block(settings),
+        )
 
-    def evaluated_at_once(self, settings: Settings) -> int:
-        return at_once(len(self.graph(cast(PathSettings, settings).graph).entities))
+    def vocabulary(self, settings: PathSettings) -> str:
+        return self.graph(settings.graph).fingerprint_of_names
 
-    def names_fingerprint(self, settings: Settings) -> str:
-        return self.graph(cast(PathSettings, settings).graph).fingerprint_of_names
-
-    def arranged(self, names: Iterable[str]) -> tuple[list[str], Layout]:
-        return by_way(names)
-
-    def exhibits(self, model: nn.Module, settings: Settings, data: Data) -> Sequence[Exhibit]:
-        from . import exhibits
-
-        return exhibits.of_model(model, self.graph(cast(PathSettings, settings).graph), data)
+    def panels(self, model: nn.Module, settings: PathSettings, data: Data) -> Sequence[Panel]:
+        """Some test queries of each length, from the source to the best answer."""
+        on_cpu, graph = copy.deepcopy(model).cpu(), self.graph(settings.graph)
+        walks = []
+        for table in data.tables("test"):
+            size, hops = table["path"].shape
+            if hops > _LONGEST_SHOWN:
+                continue
+            for k in range(min(_SHOWN, size)):
+                row = slice(place := k * size // _SHOWN, place + 1)
+                query = Queries(*(table[name][row].cpu() for name in ("source", "path", "target")))
+                walks.append(walk(on_cpu, graph, query, top=1))
+        note = (
+            "Test queries of each length. On the way stand the entities that the model chose, with "
+            "their probabilities, at the end its best answer. Marked is whether the triples of all "
+            "splits lead there by the relations so far."
+        )
+        return (Examples("Paths it walked", note, tuple(map(_shown, walks))),)
 
     def commands(self) -> Mapping[str, Callable[..., str | Iterator[str]]]:
-        from . import commands
-
-        return {
-            "evaluate": commands.evaluate,
-            "predict": commands.predict,
-            "data": commands.data,
-        }
-
-
-def at_once(entities: int) -> int:
-    """How many queries to ask together, so that their scores take a gigabyte at most."""
-    return max(1, _SCORES // entities)
+        return Commands(Paths).by_name()
 
 
 @lru_cache(maxsize=2)
 def _loaded(
     graph: str, data_dir: Path | None, protocol: Protocol
-) -> tuple[PathData, dict[str, Examination]]:
+) -> tuple[PathData, dict[str, EvaluationSet]]:
     """Reading, sampling and finding what queries reach take a while: once for a program."""
     source = load(graph, data_dir)
-    return source, source.examinations(protocol)
+    return source, evaluation_sets(source, protocol)
 
 
-def _by_length(stands: Mapping[int, Standing], protocol: Protocol, way: str) -> dict[str, float]:
-    return {
-        f"{name}{way}, length {hops}": _mean([of_length], protocol, name)
-        for hops, of_length in stands.items()
-        for name in (("MQ", "H@10") if protocol == "range" else ("MRR", "H@10"))
+def batch_maker(
+    settings: PathSettings, graph: KnowledgeGraph
+) -> Callable[[Batch, Batch, bool], Batch]:
+    """What makes batches of rows, as :class:`Data` needs it."""
+    entities, relations = len(graph.entities), len(graph.relations)
+
+    def to_batch(constants: Batch, rows: Batch, training: bool) -> Batch:
+        """In training also the inverse paths, as further examples.
+
+        Else the negatives of the targets, under the name of the protocol.
+        """
+        if not training:
+            return rows | {settings.protocol: negatives(constants, rows, entities)}
+        rows = unpacked(rows)
+        if trains_inverse(rows["path"].shape[1], settings):
+            back = inverse(rows["path"].flip(1), relations)
+            ends = {"source": rows["target"], "path": back, "target": rows["source"]}
+            return {name: torch.cat([rows[name], ends[name]]) for name in ends}
+        return rows
+
+    return to_batch
+
+
+def _all_metrics(
+    ranks: Mapping[int, Ranks], protocol: Protocol, decoder: Decoder, bidirectional: bool
+) -> Metrics:
+    """Over all lengths, and of each."""
+    every = joined_ranks(list(ranks.values())).averages(protocol)
+    found: Metrics = {
+        Metric(name, decoder=decoder, bidirectional=bidirectional): value
+        for name, value in every.items()
     }
+    return found | _metrics_by_length(ranks, protocol, decoder, bidirectional)
 
 
-def _mean(
-    stands: Sequence[Standing], protocol: Protocol, name: str, ties: Ties = "realistic"
-) -> float:
-    values = [measured(some, protocol, ties)[name] for some in stands]
-    return float(torch.cat(values).mean())
+def _metrics_by_length(
+    ranks: Mapping[int, Ranks],
+    protocol: Protocol,
+    decoder: Decoder = "argmax",
+    bidirectional: bool = False,
+) -> Metrics:
+    """The first metric of the protocol and H@10."""
+    found: Metrics = {}
+    for length, some in ranks.items():
+        averages = some.averages(protocol)
+        for name in (METRICS[protocol][0], "H@10"):
+            found[Metric(name, "test", decoder, bidirectional, length)] = averages[name]
+    return found
+
+
+def _shown(walked: Walk) -> tuple[Shown, ...]:
+    stops = [*(first for first, *_ in walked.hops), walked.answers[0]]
+    between = [*walked.relations[: len(walked.hops)]]
+    between.append(", ".join(walked.relations[len(walked.hops) :]))
+    return (
+        Shown("source", walked.source),
+        *(
+            Shown(f"{relation} ({stop.probability:.0%})", stop.entity, right=stop.known)
+            for relation, stop in zip(between, stops, strict=True)
+        ),
+    )

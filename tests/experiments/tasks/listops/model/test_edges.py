@@ -19,7 +19,10 @@ from dcgraph.experiments.tasks.listops.model.edges import Counters, TwoLSTMs, ne
 from listops_models import TEXTS, batch_of, tree_model
 
 
-@pytest.mark.parametrize("name", ["paper", "counters"])
+@pytest.mark.parametrize(
+    "name",
+    ["paper", "silent root", "earlier", "operators", "best match", "nearest match", "counters"],
+)
 @pytest.mark.parametrize("training", [True, False])
 def test_every_token_has_one_parent_among_those_allowed(name: str, training: bool) -> None:
     model = tree_model(name).train(training)
@@ -28,13 +31,15 @@ def test_every_token_has_one_parent_among_those_allowed(name: str, training: boo
     edges = model.edges(tokens, lengths)
     place = torch.arange(tokens.shape[1])
     sends = place < lengths.unsqueeze(1)
-    if model.edges.earlier:
+    if name != "paper":
         sends = sends & (place > 0)
-        assert edges.triu().eq(0).all(), "a parent stands before its child"
+        assert edges.diagonal(dim1=1, dim2=2).eq(0).all(), "no token is its own parent"
+    later_parents = bool(edges.triu(1).ne(0).any())
+    assert later_parents == (name in ("paper", "silent root")), "a parent stands before its child"
     if model.edges.senders == "values":
         sends = sends & (tokens != CLOSE)
     torch.testing.assert_close(edges.sum(-1), sends.float())
-    if name == "counters":
+    if name not in ("paper", "silent root", "earlier"):
         operator = torch.isin(tokens, torch.tensor(list(OPERATORS)))
         assert edges.sum(1)[~operator].eq(0).all()
     assert edges.transpose(1, 2)[place.expand_as(tokens) >= lengths.unsqueeze(1)].eq(0).all()
@@ -89,6 +94,21 @@ def test_counters_can_parse_at_any_depth() -> None:
         earlier = torch.ones_like(scores[0], dtype=torch.bool).tril(-1)
         guessed = scores.masked_fill(~earlier, -torch.inf).argmax(-1)
         assert torch.equal(guessed[parents >= 0], parents[parents >= 0])
+
+
+def test_without_nearest_the_best_match_is_the_parent() -> None:
+    """The same parser, whose matches merely compete: a farther operator matches as well."""
+    tokens = batch_of(("[MAX [MIN 1 2 ] [MED 3 4 ] 5 ]",))["tokens"]
+    parser, unguided = counting_parser(Counters(2)), counting_parser(Counters(2, nearest=False))
+    apart = parser(tokens)[0, 7], unguided(tokens)[0, 7]  # the 4, whose parent is MED at 5
+    assert apart[0].argmax() == 5, "MIN at 1 matches too, but is farther"
+    torch.testing.assert_close(apart[1][1], apart[1][5])
+
+
+def test_ternary_steps_are_for_testing_and_can_be_left_out() -> None:
+    for kind in (Counters(2), Counters(2, ternary=False)):
+        assert kind.train().table() is kind.moves
+    assert kind.eval().table() is kind.moves
 
 
 def test_counters_come_back_to_where_they_were() -> None:

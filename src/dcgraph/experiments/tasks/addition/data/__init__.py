@@ -1,0 +1,1 @@
+"""Images of digits, lists of which are added, and the examples made of them."""

@@ -1,0 +1,101 @@
+"""The examples of the task: sums of images from lists, and what a batch of them looks like."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+from ....engine.task import Batch, Data, fingerprint_of
+from ..settings import AdditionSettings
+from . import images, lists
+
+_SEED = 0  # of splits and lists: the same examples for every replica
+_VALIDATION = {2: 5_000, 3: 3_333}  # examples held out of MNIST's training lists
+_EMBEDDED = {
+    "train": 160_000,
+    "validation": 2_000,
+    "test": 2_000,
+}  # random sums of the small images
+
+
+def examples(settings: AdditionSettings, data_dir: Path | None = None) -> Data:
+    """The splits of sums, and the images and labels to which they point."""
+    if settings.images == "digits":
+        source, indices = _embedded(settings)
+    else:
+        source, indices = _mnist(settings, data_dir)
+    labels = torch.cat([source.train_labels, source.test_labels])
+    splits = {
+        split: {"images": rows, "total": labels[rows].sum(-1)} for split, rows in indices.items()
+    }
+    fingerprint = fingerprint_of(source.fingerprint, *(indices[split] for split in sorted(indices)))
+    constants = {"images": torch.cat([source.train, source.test]), "labels": labels}
+    return Data(splits, fingerprint, constants, partial(to_batch, settings))
+
+
+_Indices = dict[str, Int64[Tensor, "rows summands"]]  # by split
+
+
+def _mnist(settings: AdditionSettings, data_dir: Path | None) -> tuple[images.Images, _Indices]:
+    source = images.mnist(data_dir)
+    if settings.summands == 2:
+        train, test = lists.published_pairs(data_dir)
+    else:
+        train = lists.tuples(len(source.train), settings.summands, _SEED)
+        test = lists.tuples(len(source.test), settings.summands, _SEED)
+    indices = {"train": train, "test": test + len(source.train)}
+    if settings.protocol == "clean":
+        kept, held_out = lists.holdout(len(train), _VALIDATION[settings.summands], _SEED)
+        indices |= {"train": train[kept], "validation": train[held_out]}
+    return source, indices
+
+
+def _embedded(settings: AdditionSettings) -> tuple[images.Images, _Indices]:
+    """Random sums of the small images, from separate images in each split.
+
+    The images are split at random, so a writer's digits may be in all three.
+    """
+    source = images.digits()
+    labels = torch.cat([source.train_labels, source.test_labels])
+    shuffled = lists.tuples(len(labels), 1, _SEED).flatten()
+    pools = {"train": shuffled[:1300], "test": shuffled[1300:]}
+    if settings.protocol == "clean":
+        pools |= {"train": shuffled[:1100], "validation": shuffled[1100:1300]}
+    indices = {}
+    for split, pool in pools.items():
+        used = pool[labels[pool] < settings.digits]
+        indices[split] = lists.random_tuples(used, _EMBEDDED[split], settings.summands, _SEED)
+    return source, indices
+
+
+def to_batch(settings: AdditionSettings, constants: Batch, rows: Batch, training: bool) -> Batch:
+    """The images that rows point to, in training with augmentation."""
+    seen = pixels(constants["images"][rows["images"]], settings.images)
+    if training and settings.augment > 0:
+        seen = jitter(seen.flatten(0, 1), settings.augment).view(seen.shape)
+    return {"images": seen, "total": rows["total"]}
+
+
+def pixels(images: Tensor, source: str) -> Tensor:
+    """Pixel values as the networks see them: MNIST in [-1, 1] as in the paper, digits in [0, 1]."""
+    return images / 127.5 - 1 if source == "mnist" else images / 16
+
+
+def jitter(images: Float[Tensor, "n h w"], strength: float) -> Float[Tensor, "n h w"]:
+    """Augmentation: each image a little turned, scaled, sheared and shifted, each differently.
+
+    The maps are affine; at strength 1 the entries of the matrix vary by 0.15, the shift by 0.15. A
+    shift of 1 is half the width of the image. What comes in from outside repeats the border.
+    """
+    n = images.shape[0]
+    uniform = 2 * torch.rand(n, 2, 3, device=images.device) - 1
+    identity = torch.eye(2, 3, device=images.device)
+    maps = identity + 0.15 * strength * uniform
+    grid = F.affine_grid(maps, [n, 1, *images.shape[1:]], align_corners=False)
+    moved = F.grid_sample(images.unsqueeze(1), grid, padding_mode="border", align_corners=False)
+    return moved.squeeze(1)

@@ -1,0 +1,1 @@
+"""The paper's model, and the convolution it is built from."""

@@ -1,0 +1,125 @@
+"""The paper's model: read each image as a symbol, then add the symbols."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from .....nodes import Discrete
+from .convolution import ConvPoolReLU
+
+
+class LeNet(nn.Module):
+    """Two convolutions and an MLP: images [N, 28, 28] to vectors [N, last width]."""
+
+    def __init__(self, width: int, *widths: int) -> None:
+        super().__init__()
+        self.convolutions = nn.Sequential(ConvPoolReLU(1, 6, 5), ConvPoolReLU(6, 16, 5))
+        self.mlp = mlp(width, *widths)
+
+    def forward(self, images: Float[Tensor, "n h w"]) -> Float[Tensor, "n width"]:
+        batch_last = images.permute(1, 2, 0).contiguous().unsqueeze(0)
+        features = self.convolutions(batch_last).flatten(0, 2)
+        vectors: Tensor = self.mlp(features.T)
+        return vectors
+
+
+class Flat(nn.Module):
+    """An MLP on the pixels, for the small images."""
+
+    def __init__(self, *widths: int) -> None:
+        super().__init__()
+        self.mlp = mlp(*widths)
+
+    def forward(self, images: Float[Tensor, "n h w"]) -> Float[Tensor, "n width"]:
+        vectors: Tensor = self.mlp(images.flatten(1))
+        return vectors
+
+
+def mlp(*widths: int) -> nn.Sequential:
+    """Linear layers with ReLU between them."""
+    layers: list[nn.Module] = []
+    for width, following in itertools.pairwise(widths):
+        layers += [nn.Linear(width, following), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
+
+
+class Adder(nn.Module):
+    """x_i = f(encode(image_i)); then add_1, f, add_2, f, ..., add_last; one codebook for all f.
+
+    The rows of the codebook stand for numbers: those read from the images, the sums on the way and
+    the answer. Which row stands for which number is learned.
+
+    Args:
+        encoder: from images [N, h, w] to vectors [N, dim].
+        dim: width of the vectors.
+        numbers: how many numbers there are, 0 to the largest sum.
+        summands: how many images are added.
+        gate: whether one draw of the DropRes gate is shared by a "batch" of images (the paper's
+            code: one for all first images, one for all second ones) or each "example" has its own.
+        relu: whether the addition layers end in a ReLU, as in the paper.
+    """
+
+    def __init__(
+        self,
+        encoder: nn.Module,
+        dim: int,
+        numbers: int,
+        summands: int,
+        *,
+        gate: str = "batch",
+        relu: bool = True,
+        small_codebook: bool = False,
+    ) -> None:
+        super().__init__()
+        self.encode = encoder
+        # Vectors are stacked as [summands, batch, dim], so that one gate for a batch of images is
+        # one for the first dimension.
+        self.symbol = Discrete(dim, numbers, gate="example" if gate == "batch" else "vector")
+        hidden = 2 * dim
+        self.add = nn.ModuleList(mlp(2 * dim, hidden, dim) for _ in range(summands - 1))
+        self.relu = relu
+        if small_codebook:
+            nn.init.uniform_(self.symbol.codebook, -1 / math.sqrt(dim), 1 / math.sqrt(dim))
+
+    def forward(
+        self, images: Float[Tensor, "batch summands h w"]
+    ) -> Float[Tensor, "batch numbers"]:
+        vectors = self.symbol(self.encoded(images))
+        total, *others = vectors
+        for step, (add, other) in enumerate(zip(self.add, others, strict=True)):
+            if step > 0:
+                (total,) = self.symbol(total.unsqueeze(0))
+            total = self._add(add, total, other)
+        return self.symbol.logits(total)
+
+    def encoded(
+        self, images: Float[Tensor, "batch summands h w"]
+    ) -> Float[Tensor, "summands batch dim"]:
+        stacked = images.transpose(0, 1)
+        vectors: Tensor = self.encode(stacked.flatten(0, 1))
+        by_summand: Tensor = vectors.unflatten(0, stacked.shape[:2])
+        return by_summand
+
+    def read(self, images: Float[Tensor, "n h w"]) -> Int[Tensor, " n"]:
+        """The symbol of each image."""
+        symbols: Tensor = self.symbol.logits(self.encode(images)).argmax(-1)
+        return symbols
+
+    def compute(self, symbols: Int[Tensor, "n summands"]) -> Int[Tensor, "n additions"]:
+        """The symbol after each addition, from symbols already read; the last is the answer."""
+        total, *others = self.symbol.codebook[symbols].unbind(1)
+        results = []
+        for add, other in zip(self.add, others, strict=True):
+            result = self.symbol.logits(self._add(add, total, other)).argmax(-1)
+            results.append(result)
+            total = self.symbol.codebook[result]
+        return torch.stack(results, -1)
+
+    def _add(self, add: nn.Module, left: Tensor, right: Tensor) -> Tensor:
+        total: Tensor = add(torch.cat([left, right], -1))
+        return total.relu() if self.relu else total

@@ -1,0 +1,58 @@
+"""Settings of the addition task, and its presets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from ...engine.settings import Settings, per_replica, setting
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdditionSettings(Settings):
+    """Settings of the addition task."""
+
+    tau: float = per_replica(8.0, "temperature of the nodes")
+    summands: int = setting(2, "images to add, 2 or 3")
+    model: Literal["discrete", "cnn", "deepproblog"] = setting(
+        "discrete", "ours; or a CNN on both images; or the digit network with the rule given"
+    )
+    images: Literal["mnist", "digits"] = setting("mnist", "MNIST, or the embedded 8x8 digits")
+    digits: int = setting(10, "digits in use: 0 to this number less 1 (embedded images only)")
+    protocol: Literal["clean", "paper"] = setting(
+        "clean", "choose weights on held-out pairs; or on the test set, as the paper"
+    )
+    gate: Literal["batch", "example"] = setting("batch", "what shares a draw of the DropRes gate")
+    augment: float = setting(0.0, "strength of random turns, shifts and stretches of the images")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.summands not in (2, 3):
+            raise ValueError(f"summands={self.summands}, but 2 or 3 images can be added.")
+        if not 2 <= self.digits <= 10:
+            raise ValueError(f"digits={self.digits}, but between 2 and 10 digits can be in use.")
+        if self.images == "mnist" and self.digits < 10:
+            raise ValueError(f"digits={self.digits}, but on MNIST all 10 digits are in use.")
+        if self.images == "digits" and self.model == "cnn":
+            raise ValueError("model='cnn' needs images of 28x28; use --images mnist.")
+        if self.augment < 0:
+            raise ValueError(f"augment={self.augment}, but a strength is at least 0.")
+
+    @property
+    def numbers(self) -> int:
+        """How many sums there are."""
+        return self.summands * (self.digits - 1) + 1
+
+
+PAPER = AdditionSettings(protocol="paper")
+CHAIN = AdditionSettings(
+    summands=3, batch=32, lr=1e-3, decay=0.5, tau=2.0, gamma=0.02, alpha_step=0.005, gate="example"
+)
+BEST = AdditionSettings(
+    epochs=60, batch=64, lr=1e-3, decay=0.3, average=0.999, augment=1.0,
+    gamma=0.003, alpha_step=0.0015, gate="example",
+)  # fmt: skip
+DEMO = AdditionSettings(
+    images="digits", digits=5, summands=3, epochs=1, batch=32, schedule_steps=100, evaluations=10,
+    lr=3e-3, decay=0.5, gamma=0.02, alpha_step=0.06, gate="example",
+)  # fmt: skip

@@ -1,0 +1,37 @@
+"""The examples of addition: splits of sums, and batches of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from dcgraph.experiments.tasks.addition.data.examples import jitter
+from dcgraph.experiments.tasks.addition.settings import DEMO
+from dcgraph.experiments.tasks.addition.task import Addition
+
+TASK = Addition()
+
+
+def test_augmentation_moves_images_a_little() -> None:
+    image = torch.zeros(1, 28, 28)
+    image[0, 10:18, 12:16] = 1.0
+    images = image.expand(200, -1, -1)
+    assert torch.allclose(jitter(images, 0.0), images, atol=1e-5)
+    moved = jitter(images, 1.0)
+    assert moved.shape == images.shape and moved.min() >= 0 and moved.max() <= 1.0001
+    centre = (moved.sum(1) * torch.arange(28)).sum(-1) / moved.sum((1, 2))
+    shift = centre - centre.mean()
+    assert 0.5 < float(shift.std()) < 3 and not torch.equal(moved[0], moved[1])
+
+
+def test_embedded_data_have_separate_images_and_right_sums() -> None:
+    data = TASK.data(DEMO)
+    labels = data.constants["labels"]
+    images = {split: set(data.table(split)["images"].flatten().tolist()) for split in data.splits}
+    assert not images["train"] & images["test"] and not images["train"] & images["validation"]
+    for table in map(data.table, data.splits):
+        assert torch.equal(labels[table["images"]].sum(-1), table["total"])
+        assert int(labels[table["images"]].max()) == 4
+    assert data.fingerprint == TASK.data(DEMO).fingerprint
+    assert data.fingerprint != TASK.data(replace(DEMO, summands=2)).fingerprint

@@ -1,0 +1,24 @@
+"""Settings of addition."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from dcgraph.experiments.tasks.addition.settings import PAPER
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({"summands": 4}, "2 or 3"),
+        ({"digits": 5, "images": "mnist"}, "all 10 digits"),
+        ({"model": "cnn", "images": "digits"}, "28x28"),
+        ({"augment": -1.0}, "at least 0"),
+        ({"digits": 11}, "between 2 and 10"),
+    ],
+)
+def test_impossible_settings(changes: dict[str, object], word: str) -> None:
+    with pytest.raises(ValueError, match=word):
+        replace(PAPER, **changes)  # type: ignore[arg-type]

@@ -1,0 +1,18 @@
+"""Data files that a test needs and does not download."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from dcgraph.experiments.engine.datasets import DataError, File, locate
+
+
+def require(*files: File) -> None:
+    """Skip the test where a file is not on this machine."""
+    try:
+        for file in files:
+            locate(replace(file, urls=()))
+    except DataError as error:
+        pytest.skip(str(error))
