@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
 import json
+import lzma
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -120,7 +120,7 @@ def test_probe_curves_stand_apart(tmp_path: Path) -> None:
     before = probes_beside(record).read_bytes()
     write_probes(record, probes)
     assert probes_beside(record).read_bytes() == before
-    for damaged in (before[:10], b"", gzip.compress(b"[]")):
+    for damaged in (before[:10], b"", lzma.compress(b"[]")):
         probes_beside(record).write_bytes(damaged)
-        with pytest.raises(RecordError, match=r"seed-0\.probes\.json\.gz"):
+        with pytest.raises(RecordError, match=r"seed-0\.probes\.json\.xz"):
             read_probes(record)

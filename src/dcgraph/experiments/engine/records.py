@@ -7,8 +7,8 @@ few runs only.
 
 from __future__ import annotations
 
-import gzip
 import json
+import lzma
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -124,7 +124,7 @@ def _lines(name: str, metrics: Mapping[Metric, Any], of: str) -> str:
 
 
 def _json(value: Any) -> str:
-    return json.dumps(_measured(value), allow_nan=False)
+    return json.dumps(_measured(value), allow_nan=False, separators=(",", ":"))
 
 
 def _measured(value: Any) -> Any:
@@ -172,13 +172,13 @@ def _by_metric(stored: list[dict[str, Any]], of: str) -> dict[Metric, Any]:
 
 def probes_beside(record: Path) -> Path:
     """Where the probe curve of a record is."""
-    return record.with_suffix(".probes.json.gz")
+    return record.with_suffix(".probes.json.xz")
 
 
 def write_probes(record: Path, probes: Probes) -> None:
     """The same probes give the same file."""
     lines = ",\n".join(f'"{step}": {json.dumps(readings)}' for step, readings in probes.items())
-    packed = gzip.compress(f"{{\n{lines}\n}}\n".encode(), mtime=0)
+    packed = lzma.compress(f"{{\n{lines}\n}}\n".encode())
     write_atomically(probes_beside(record), lambda draft: draft.write_bytes(packed))
 
 
@@ -188,9 +188,9 @@ def read_probes(record: Path) -> Probes:
     if not path.exists():
         return {}
     try:
-        stored = json.loads(gzip.decompress(path.read_bytes()))
+        stored = json.loads(lzma.decompress(path.read_bytes()))
         return {int(step): readings for step, readings in stored.items()}
-    except (OSError, EOFError, ValueError, AttributeError) as error:
+    except (OSError, lzma.LZMAError, ValueError, AttributeError) as error:
         raise RecordError(
             f"cannot read the probe curve {str(path)!r} ({error}); delete it with its record, and "
             "both are made again."

@@ -43,6 +43,7 @@ class Job:
     record: Path
     model: Path | None = None
     probes: bool = True  # whether its probe curve is kept beside the record
+    categories: bool = True  # and what the probe read of each category with it
 
 
 def jobs_of(table: Table, row: Row, results: Path) -> list[Job]:
@@ -52,6 +53,7 @@ def jobs_of(table: Table, row: Row, results: Path) -> list[Job]:
             replace(run.settings, seed=seed),
             record_of(run, seed, table.task, results),
             probes=run.probes,
+            categories=run.categories,
         )
         for run in row.runs
         for seed in range(run.seeds)
@@ -110,7 +112,7 @@ def perform(
                 model, score = outcome.model(index), outcome.score(index)
                 save_model(job.model, task, job.settings, model, score, record.calibration)
             if job.probes and (probes := probes_of(outcome, index)):
-                write_probes(job.record, probes)
+                write_probes(job.record, probes if job.categories else without_categories(probes))
             write_record(job.record, record)
         yield outcome
     shutil.rmtree(work, ignore_errors=True)
@@ -152,6 +154,14 @@ def probes_of(outcome: Outcome, index: int) -> Probes:
         evaluation.step: readings
         for evaluation in outcome.curve
         if evaluation.probes and (readings := evaluation.probes[index]) is not None
+    }
+
+
+def without_categories(probes: Probes) -> Probes:
+    """The same without what was read of each category, which is most of it."""
+    return {
+        step: [{**reading, "by_category": None} for reading in readings]
+        for step, readings in probes.items()
     }
 
 

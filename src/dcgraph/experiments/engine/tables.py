@@ -32,6 +32,7 @@ class Run:
     settings: Settings
     seeds: int = 8
     probes: bool = False  # whether a figure needs the probe curves, which are kept then
+    categories: bool = False  # and whether it needs what the probe read of each category
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from dcgraph.experiments.tasks.addition.settings import DEMO, AdditionSettings
 
 from dcgraph.experiments.engine.models import load_model
 from dcgraph.experiments.engine.panels import Examples, Grid
 from dcgraph.experiments.engine.records import read_probes, read_record
 from dcgraph.experiments.engine.runs import Job, perform
 from dcgraph.experiments.report import Replica, write_report
+from dcgraph.experiments.tasks.addition.settings import DEMO, AdditionSettings
 from dcgraph.experiments.tasks.addition.task import Addition
 from pages import Page
 

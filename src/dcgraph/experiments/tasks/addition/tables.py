@@ -28,7 +28,7 @@ def _variant(name: str, whole: AdditionSettings, scheme: str, dropres: bool, see
         parts.append("no-dropres")
     run = "-".join(parts)
     settings = replace(whole, protocol="clean", dropres=dropres, **SCHEMES[scheme])
-    return Run(run, settings, seeds, probes=run in _PROBED)
+    return Run(run, settings, seeds, probes=run in _PROBED, categories=run in _PROBED)
 
 
 _PROBED = {"lr-0.0003-base-no-dropres", "lr-0.0003-no-dropres"}  # for the figure `category`
