@@ -64,9 +64,9 @@ IN_FUNCTIONS = {  # importer, imported: why it is not at the top of the module
     ("dcgraph.experiments.*", "tqdm"): "extra cli",
     ("dcgraph.experiments.*", "safetensors*"): "extra cli",
     ("dcgraph.experiments.*", "jinja2"): "extra cli",
+    ("dcgraph.experiments.*", "numpy"): "extra cli",
     ("dcgraph.experiments.*", "markupsafe"): "comes with jinja2, extra cli",
     ("dcgraph.experiments.*", "PIL"): "extra cli",
-    ("dcgraph.experiments.*", "numpy"): "an extra, for files that numpy wrote",
     ("dcgraph.experiments.*", "*tensorboard*"): "extra tensorboard",
 }
 

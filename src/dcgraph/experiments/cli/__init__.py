@@ -52,6 +52,7 @@ _EXTRAS = {
     "tqdm": "cli",
     "safetensors": "cli",
     "jinja2": "cli",
+    "numpy": "cli",
     "PIL": "cli",
     "tensorboard": "tensorboard",
 }
