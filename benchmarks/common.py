@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from dcgraph.experiments.engine.files import write_json
-from dcgraph.experiments.engine.records import code_version
+from dcgraph.experiments.engine.provenance import code_version
 
 _RESULTS = Path(__file__).parent / "results"
 

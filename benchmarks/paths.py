@@ -27,14 +27,14 @@ import torch.nn.functional as F
 from common import Contender, Record, main, markdown, records, seconds_per_step, stopwatch
 from torch import Tensor, nn
 
-from dcgraph.experiments.engine import Data, Population, Settings
+import dcgraph as dc
+from dcgraph.experiments.engine import Data
 from dcgraph.experiments.engine.memory import keep_freed_memory
 from dcgraph.experiments.engine.step import Stepper, matmul_precision
-from dcgraph.experiments.tasks.paths.composing import complex_product
-from dcgraph.experiments.tasks.paths.data.graph import KnowledgeGraph
-from dcgraph.experiments.tasks.paths.data.graph import Queries
+from dcgraph.experiments.tasks.paths.data.graph import KnowledgeGraph, Queries
+from dcgraph.experiments.tasks.paths.operators import complex_product
 from dcgraph.experiments.tasks.paths.settings import PAPER, PathSettings
-from dcgraph.experiments.tasks.paths.task import Paths
+from dcgraph.experiments.tasks.paths.task import Paths, batch_maker
 
 RELATIONS = 11
 HOPS = {"cpu": (3,), "cuda": (1, 3, 5)}
@@ -64,12 +64,14 @@ class Random(Paths):
         self._graphs["random"] = KnowledgeGraph(*names, {})
         self._size, self._hops = size, hops
 
-    def data(self, settings: Settings, data_dir: Path | None = None) -> Data:
+    def data(self, settings: PathSettings, data_dir: Path | None = None) -> Data:
         count, draw = STEPS * self._size.batch, torch.Generator().manual_seed(0)
         ends = torch.randint(self._size.entities, (2, count), generator=draw).int()
         path = torch.randint(2 * RELATIONS, (count, self._hops), generator=draw).int()
         queries = Queries(ends[0], path, ends[1])
-        return Data({"train": queries.packed(), "test": queries.table()}, "random")
+        splits = {"train": queries.packed(), "test": queries.table()}
+        to_batch = batch_maker(settings, self.graph(settings.graph))
+        return Data(splits, "random", to_batch=to_batch)
 
 
 class Parts(nn.Module):
@@ -140,7 +142,8 @@ def products(precision: str, device: torch.device) -> Iterator[None]:
 def plain(way: str, size: Size, hops: int, device: torch.device, precision: str) -> Contender:
     task = Random(size, hops)
     settings = settings_of(size, "float32")
-    table = task.data(settings).to(device).table("train")
+    data = task.data(settings).to(device)
+    table = data.table("train")
     model = (Parts if way == USUAL else OneProduct)(size).to(device)
     optimizer = torch.optim.Adam(model.parameters(), settings.lr, fused=way != USUAL)
 
@@ -148,7 +151,7 @@ def plain(way: str, size: Size, hops: int, device: torch.device, precision: str)
         for step in range(steps):
             rows = slice(step * size.batch, (step + 1) * size.batch)
             batch = {name: tensor[rows] for name, tensor in table.items()}
-            inputs = task.inputs(settings, {}, batch, training=True)
+            inputs = data.batch(batch, training=True)
             with products(precision, device):
                 scores = model(inputs["source"].long(), inputs["path"].long())
                 loss = F.cross_entropy(scores, inputs["target"].long(), reduction="sum")
@@ -163,7 +166,7 @@ def plain(way: str, size: Size, hops: int, device: torch.device, precision: str)
 def fast(size: Size, hops: int, device: torch.device, precision: str) -> Contender:
     task, settings = Random(size, hops), settings_of(size, precision)
     data = task.data(settings).to(device)
-    models = Population(lambda: task.model(settings), [0], device)
+    models = dc.Population(lambda: task.model(settings), [0], device)
     models.set_dials([{"tau": TAU, "beta": BETA, "alpha": ALPHA}])
     order = [[torch.arange(STEPS * size.batch)]]
     with stopwatch(device) as setup:

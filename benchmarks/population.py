@@ -30,7 +30,7 @@ from common import (
 from torch import Tensor, nn
 
 import dcgraph as dc
-from dcgraph.experiments.engine import Data, Population
+from dcgraph.experiments.engine import Data
 from dcgraph.experiments.engine.memory import keep_freed_memory
 from dcgraph.experiments.engine.step import Stepper
 from dcgraph.experiments.tasks import get_task
@@ -88,9 +88,9 @@ def random_data() -> Data:
 def plain(data: Data, device: torch.device, *, fused: bool) -> Contender:
     """One model, eager, nothing read back from the device."""
     model = Plain().to(device)
-    PAPER.dials().attach(model)
+    dc.Dials(**PAPER.schedules()).attach(model)
     optimizer = torch.optim.Adam(model.parameters(), PAPER.lr, fused=fused or None)
-    images, train = data.shared["images"], data.table("train")
+    images, train = data.constants["images"], data.table("train")
     order = torch.randperm(PAIRS, device=device).split(PAPER.batch)
     batches = itertools.cycle(order[:STEPS_PER_EPOCH])
 
@@ -108,8 +108,8 @@ def plain(data: Data, device: torch.device, *, fused: bool) -> Contender:
 def population(data: Data, device: torch.device, size: int, *, compiled: bool) -> Contender:
     """The same network ``size`` times as one program: eager on the CPU, captured on CUDA."""
     replicas = [replace(PAPER, seed=seed) for seed in range(size)]
-    models = Population(lambda: TASK.model(PAPER), range(size), device)
-    models.set_dials([settings.dials().values() for settings in replicas])
+    models = dc.Population(lambda: TASK.model(PAPER), range(size), device)
+    models.set_dials([dc.Dials(**settings.schedules()).at(0) for settings in replicas])
     orders = [torch.randperm(PAIRS) for _ in replicas]
 
     with stopwatch(device) as setup:

@@ -21,15 +21,19 @@ from typing import TypeVar
 import torch
 from common import Record, main, markdown, records, stopwatch
 
-from dcgraph.experiments.engine.datasets import DataError
-from dcgraph.experiments.tasks.paths.beams import by_beam
+from dcgraph.experiments.engine.errors import DataError
 from dcgraph.experiments.tasks.paths.data import load, load_graph
-from dcgraph.experiments.tasks.paths.evaluation import stand
-from dcgraph.experiments.tasks.paths.protocols import Examination
 from dcgraph.experiments.tasks.paths.data.graph import Queries
-from dcgraph.experiments.tasks.paths.sampling import sample
+from dcgraph.experiments.tasks.paths.data.walks import sample
+from dcgraph.experiments.tasks.paths.decoding import beam_scores, step_scores
+from dcgraph.experiments.tasks.paths.evaluation import (
+    EvaluationSet,
+    at_once,
+    evaluation_sets,
+    rank_all,
+)
 from dcgraph.experiments.tasks.paths.settings import BEST, SMALL, PathSettings
-from dcgraph.experiments.tasks.paths.task import Paths, at_once
+from dcgraph.experiments.tasks.paths.task import Paths
 
 T = TypeVar("T")
 
@@ -59,19 +63,20 @@ def measure(name: str) -> Record:
     with tempfile.TemporaryDirectory() as folder:
         cache = Path(folder)
 
-        def prepared() -> Examination:
-            return data.examinations(settings.protocol, "test", cache=cache, device=device)["test"]
+        def prepared() -> EvaluationSet:
+            protocol = settings.protocol
+            return evaluation_sets(data, protocol, "test", cache=cache, device=device)["test"]
 
         timed("prepare", graph, prepared, len)
-        exam = timed("prepare, kept", graph, prepared, len).to(device)
+        asked = timed("prepare, kept", graph, prepared, len).to(device)
     model = _random_model(settings).to(device).eval()
-    block = at_once(exam.entities)
-    stand(model, exam.first(100), block)  # kernels are compiled here
+    block = at_once(asked.entities)
+    rank_all(model, asked.first(100), block)  # kernels are compiled here
     for what, way in (
         ("argmax", model),
-        (f"beam of {settings.beam}", by_beam(model, settings.beam)),
+        (f"beam of {settings.beam}", beam_scores(step_scores(model), settings.beam)),
     ):
-        timed(f"ask, {what}", graph, partial(stand, way, exam, block), lambda _: len(exam))
+        timed(f"ask, {what}", graph, partial(rank_all, way, asked, block), lambda _: len(asked))
     return {"rows": rows}
 
 

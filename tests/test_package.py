@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import subprocess
 import sys
 from pathlib import Path
+from types import FunctionType
 
 import pytest
 
 import dcgraph as dc
+from imports import modules_of
 
 
 def run(program: str) -> None:
@@ -70,3 +73,19 @@ def test_modules_are_reached_without_an_import_statement() -> None:
     run("import dcgraph as dc; assert dc.codebook.mix is dc.mix")
     with pytest.raises(AttributeError, match="'dcgraph' has no attribute 'log_sum_exp'"):
         dc.log_sum_exp  # type: ignore[attr-defined]  # noqa: B018
+
+
+def public_modules() -> list[str]:
+    """All of the library that has no underscore in its name, except for the kernels."""
+    library = (name for name in modules_of(Path(dc.__file__).parent) if "experiments" not in name)
+    return [name for name in library if "._" not in name and name != "dcgraph.kernels"]
+
+
+@pytest.mark.parametrize("name", public_modules())
+def test_public_modules_say_what_they_promise(name: str) -> None:
+    module = importlib.import_module(name)
+    assert module.__doc__ and module.__all__
+    for public in module.__all__:
+        value = getattr(module, public)
+        if isinstance(value, type | FunctionType):
+            assert (value.__doc__ or "").strip(), f"{name}.{public}"

@@ -58,7 +58,7 @@ _DIAL_RANGES: dict[str, tuple[Callable[[float], bool], str]] = {
 }
 
 
-def check_range(dial: str, value: float) -> None:
+def check_range(dial: str, value: int | float) -> None:
     """tau > 0, beta >= 0, 0 <= alpha <= 1."""
     allowed, remedy = _DIAL_RANGES[dial]
     if not allowed(value):

@@ -1,4 +1,4 @@
-"""How the nodes tell an observer (a probe or a trace) what passes through them.
+"""How the nodes notify an observer (a probe or a trace) of what passes through them.
 
 Outside of a probe or trace nothing happens, and nothing at all in compiled code.
 """
@@ -89,7 +89,7 @@ def observing(observer: Callable[[Event], None]) -> Iterator[None]:
         _observers.remove(observer)
 
 
-def tell(event: Event) -> None:
+def notify(event: Event) -> None:
     for observer in _observers:
         observer(event)
 
@@ -104,5 +104,5 @@ def watch(name: str, tensor: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]
     Put it around any tensor inside a model: ``x = dc.watch("embedding", self.embed(tokens))``.
     """
     if is_observed():
-        tell(Event(name, tensor))
+        notify(Event(name, tensor))
     return tensor

@@ -10,6 +10,8 @@ from .schedules import Number, Schedule, constant
 if TYPE_CHECKING:
     import torch
 
+__all__ = ["Dials"]
+
 
 class Dials:
     r"""The scheduler of tau, beta and alpha: sets them in every node of a model while it trains.

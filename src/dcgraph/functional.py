@@ -17,6 +17,8 @@ from . import kernels
 from ._checks import Dial, check_dial, check_logits, check_mask, check_one_per_row, check_rows
 from .noise import Noise, check_noise, is_zero, random_keys, standard_noise
 
+__all__ = ["argmax", "entropy", "gumbel_softmax", "one_hot", "sample", "straight_through"]
+
 
 def gumbel_softmax(
     logits: Float[Tensor, "*shape"],
@@ -33,7 +35,7 @@ def gumbel_softmax(
 
     ``logits`` are unnormalised log-probabilities, not probabilities. As the paper shows, a larger
     beta makes z more discrete *and* spreads the choices more evenly over the categories, while a
-    smaller tau makes it more discrete alone. ``beta=0.0`` is exactly softmax(logits / tau) and
+    smaller tau only makes it more discrete. ``beta=0.0`` is exactly softmax(logits / tau) and
     draws nothing.
 
     Args:
@@ -43,7 +45,7 @@ def gumbel_softmax(
         hard: return the one-hot argmax of theta + beta G, with the gradient of z.
         dim: the dimension of the categories.
         mask: True where a category may be chosen; the others get exactly 0 and no gradient.
-        noise: a tensor G of scale 1 to replay, or the law to draw it from: "gumbel", or
+        noise: a tensor G of scale 1 to replay, or the distribution to draw it from: "gumbel", or
             "reversed" for -G, which the code released with the paper drew.
         generator: where to draw from; None is torch's global generator.
 

@@ -10,18 +10,17 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from ._arguments import Codebook as Codebook  # with "as" they are part of this module
-from ._arguments import Decode as Decode
-from ._arguments import Distribution, Gate, check_choice
-from ._arguments import Residual as Residual
+from ._arguments import Codebook, Decode, Distribution, Gate, Residual, check_choice
 from ._dialled import Dialled
-from ._observe import Event, is_observed, tell
+from ._observe import Event, is_observed, notify
 from .codebook import choose
-from .codebook._estimators import MIXERS, CodebookEvent
+from .codebook._estimators import CODEBOOK_ESTIMATORS, CodebookEvent
 from .estimators import get_estimator
 from .functional import one_hot, sample
 from .noise import Noise
 from .residual import DropRes
+
+__all__ = ["LARGE", "Categorical", "Codebook", "Decode", "Discrete", "Residual", "named_nodes"]
 
 LARGE = 4096
 """From so many categories on, a node whose logits are products with its codebook leaves them to
@@ -75,7 +74,7 @@ class Categorical(Dialled):
     ) -> Float[Tensor, "*batch categories"]:
         relaxed, index = self.decide(logits, mask=mask, noise=noise, generator=generator)
         if is_observed():
-            tell(Event(self, logits, logits, relaxed, index, mask))
+            notify(Event(self, logits, logits, relaxed, index, mask))
         if relaxed is not None:
             return relaxed
         assert index is not None
@@ -128,7 +127,7 @@ class Discrete(nn.Module):
         g: a module from u [..., dim] to logits [..., K]. Without it the logits are products of u
             with the codebook rows ("tied", "given") or a linear layer ("separate").
         codebook: "tied" uses one matrix for logits and output, as the paper's MNIST model;
-            "separate" has a matrix for the output alone; "given" has none and is handed one at each
+            "separate" has a matrix only for the output; "given" has none and is handed one at each
             call. The default is "tied", or "separate" if ``g`` is given.
         width: width of the output, ``dim`` if not said.
         residual: "drop" (the paper's DropRes), "always", "weighted" (see :class:`DropRes`) or
@@ -245,7 +244,7 @@ class Discrete(nn.Module):
             theta = self.logits(u, codebook)
             z, index = self.categorical.decide(theta, mask=mask, noise=noise, generator=generator)
             if is_observed():
-                tell(Event(self, u, theta, z, index, mask))
+                notify(Event(self, u, theta, z, index, mask))
             v = _rows_at(index, rows) if z is None else z @ rows.to(z.dtype)
         if self.dropres is None or not self.training:
             return v
@@ -256,7 +255,7 @@ class Discrete(nn.Module):
     @property
     def is_large(self) -> bool:
         """Whether :func:`dcgraph.mix` does the work, so that there is no matrix of logits."""
-        known = self.categorical.estimator in MIXERS
+        known = self.categorical.estimator in CODEBOOK_ESTIMATORS
         return self.g is None and self.categories >= LARGE and known
 
     def _from_large(
@@ -271,18 +270,18 @@ class Discrete(nn.Module):
         choice = self.categorical
         noise = choice.noise if noise is None else noise
         if self.training:
-            v, seen = MIXERS[choice.estimator](
+            v, mixture = CODEBOOK_ESTIMATORS[choice.estimator](
                 *(u, rows), tau=choice.tau, beta=choice.beta,
                 mask=mask, noise=noise, generator=generator,
             )  # fmt: skip
             if is_observed():
-                tell(CodebookEvent(self, u, mask=mask, codebook=rows, seen=seen))
+                notify(CodebookEvent(self, u, mask=mask, codebook=rows, mixture=mixture))
             return v
         check_choice("decode", choice.decode, get_args(Decode))
         beta = 0.0 if choice.decode == "argmax" else 1.0
         index, v = choose(u, rows, beta=beta, mask=mask, noise=noise, generator=generator)
         if is_observed():
-            tell(CodebookEvent(self, u, index=index, mask=mask, codebook=rows))
+            notify(CodebookEvent(self, u, index=index, mask=mask, codebook=rows))
         return v
 
     def _check_width(self, u: Tensor) -> None:

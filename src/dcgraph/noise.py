@@ -9,9 +9,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ._arguments import Distribution as Distribution  # with "as" it is part of this module
-from ._arguments import check_choice
+from ._arguments import Distribution, check_choice
 from ._checks import Dial, broadcasts_into, check_dial, may_read, read
+
+__all__ = ["Distribution", "Noise", "gumbel"]
 
 Noise = Float[Tensor, "..."] | Distribution
 """Noise of scale 1: a tensor to replay, or the distribution to draw it from."""

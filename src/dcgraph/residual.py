@@ -9,12 +9,12 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from ._arguments import Gate as Gate  # with "as" they are part of this module
-from ._arguments import Mode as Mode
-from ._arguments import check_choice
+from ._arguments import Gate, Mode, check_choice
 from ._checks import Dial, check_dial, check_one_per_row
 from ._dialled import Dialled
 from .noise import draw_uniform
+
+__all__ = ["DropRes", "Gate", "Mode", "drop_residual"]
 
 
 def drop_residual(

@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
 from typing import ClassVar
 
+__all__ = ["Schedule", "constant", "exponential", "linear", "piecewise", "temp_match"]
+
 Schedule = Callable[[int], float]
 """A function from the step t = 0, 1, 2, ... to the value of a dial."""
 

@@ -134,8 +134,8 @@ def product_dtype(p: Problem) -> torch.dtype:
 def sum_up(weights: Tensor, codes: Tensor, out: Tensor, adds: bool) -> None:
     """The products that go along a block: ``out = weights @ codes``, or ``out += ...``.
 
-    In TF32 their sums are cut into pieces, one beside the other: an output of 512 x 512 alone does
-    not keep a GPU busy, and what cuBLAS does against that takes a quarter longer.
+    In TF32 their sums are cut into pieces, one beside the other: an output of 512 x 512 by itself
+    does not keep a GPU busy, and what cuBLAS does against that takes a quarter longer.
     """
     _, rows, dim = out.shape
     in_tf32 = weights.is_cuda and torch.get_float32_matmul_precision() != "highest"

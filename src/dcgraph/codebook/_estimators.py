@@ -23,7 +23,7 @@ from ._problem import Problem
 
 
 @dataclass(frozen=True)
-class Seen:
+class Mixture:
     """What a mixture was made of, for who looks at single entries of z."""
 
     problem: Problem
@@ -63,7 +63,7 @@ def _at(rows: Tensor, index: Tensor) -> Tensor:
     return rows.gather(-1, index.unsqueeze(-1)).squeeze(-1)
 
 
-class Mixer(Protocol):
+class CodebookEstimator(Protocol):
     """queries [..., dim] and codebook [categories, dim] -> z^T C, see :func:`dcgraph.mix`."""
 
     def __call__(
@@ -76,7 +76,7 @@ class Mixer(Protocol):
         mask: Tensor | None,
         noise: Noise | None,
         generator: torch.Generator | None,
-    ) -> tuple[Tensor, Seen]: ...
+    ) -> tuple[Tensor, Mixture]: ...
 
 
 def gumbel_softmax(
@@ -89,12 +89,12 @@ def gumbel_softmax(
     noise: Noise | None,
     generator: torch.Generator | None,
     hard: bool = False,
-) -> tuple[Tensor, Seen]:
+) -> tuple[Tensor, Mixture]:
     """:func:`dcgraph.mix`."""
     p, batch = make_problem(query, codebook, tau, beta, mask, noise, generator)
     value, lse, index, top = scan(p, mixes=True, chooses=hard)
-    seen = Seen(p.with_index(index) if hard else p, batch, lse.detach(), top.detach())
-    return value.reshape(*batch, codebook.shape[-1]), seen
+    mixture = Mixture(p.with_index(index) if hard else p, batch, lse.detach(), top.detach())
+    return value.reshape(*batch, codebook.shape[-1]), mixture
 
 
 def straight_through(
@@ -106,7 +106,7 @@ def straight_through(
     mask: Tensor | None,
     noise: Noise | None,
     generator: torch.Generator | None,
-) -> tuple[Tensor, Seen]:
+) -> tuple[Tensor, Mixture]:
     """A row drawn from softmax(theta / beta), with the gradient of the mixture at softmax(theta /
     tau), which has no noise."""
     p, batch = make_problem(query, codebook, 1.0, beta, mask, noise, generator)
@@ -115,11 +115,11 @@ def straight_through(
     p, _ = make_problem(query, codebook, tau, 0.0, mask, None, None)
     p = p.with_index(index)
     value, lse, _, top = scan(p, mixes=True, chooses=False)
-    seen = Seen(p, batch, lse.detach(), top.detach())
-    return value.reshape(*batch, codebook.shape[-1]), seen
+    mixture = Mixture(p, batch, lse.detach(), top.detach())
+    return value.reshape(*batch, codebook.shape[-1]), mixture
 
 
-MIXERS: dict[str, Mixer] = {
+CODEBOOK_ESTIMATORS: dict[str, CodebookEstimator] = {
     "gumbel_softmax": gumbel_softmax,
     "straight_through_gumbel_softmax": partial(gumbel_softmax, hard=True),
     "straight_through": straight_through,
@@ -134,7 +134,7 @@ class CodebookEvent(Event):
     """
 
     codebook: Tensor | None = None
-    seen: Seen | None = None  # in training
+    mixture: Mixture | None = None  # in training
 
     @property
     def categories(self) -> int:
@@ -150,12 +150,12 @@ class CodebookEvent(Event):
         return self.input.detach().to(self._codebook.dtype)
 
     @property
-    def _seen(self) -> Seen:
-        assert self.seen is not None
-        return self.seen
+    def _mixture(self) -> Mixture:
+        assert self.mixture is not None
+        return self.mixture
 
     def chosen(self) -> Tensor:
-        return self._seen.chosen() if self.index is None else self.index
+        return self._mixture.chosen() if self.index is None else self.index
 
     def most_probable(self) -> Tensor:
         return choose(self._query, self._codebook, beta=0.0, mask=self.mask)[0]
@@ -174,10 +174,10 @@ class CodebookEvent(Event):
         return entropy.masked_fill(lse == -math.inf, 0.0)
 
     def largest_weight(self) -> Tensor:
-        return self._seen.largest_weight()
+        return self._mixture.largest_weight()
 
     def weight(self, index: Tensor) -> Tensor:
-        return self._seen.weight(index)
+        return self._mixture.weight(index)
 
     @torch.no_grad()
     def _logsumexp(self) -> Tensor:

@@ -203,9 +203,9 @@ def _(info: Any, in_dims: Any, *arguments: Any) -> Any:
     def apart(value: Tensor) -> Any:
         return value.unflatten(into, (size, value.shape[into] // size)).movedim(into, 0)
 
-    alone = [value.ndim == 1 for value in found]  # those in which nothing is
-    out = (value if a else apart(value) for value, a in zip(found, alone, strict=True))
-    return tuple(out), tuple(None if a else 0 for a in alone)
+    empty = [value.ndim == 1 for value in found]
+    out = (value if none else apart(value) for value, none in zip(found, empty, strict=True))
+    return tuple(out), tuple(None if none else 0 for none in empty)
 
 
 @_backward.register_vmap

@@ -18,6 +18,8 @@ from ..functional import gumbel_softmax
 from ..noise import Noise
 from .straight_through import straight_through_softmax
 
+__all__ = ["ESTIMATORS", "Estimator", "get_estimator", "straight_through_softmax"]
+
 
 @runtime_checkable  # for the run-time checks of the tests
 class Estimator(Protocol):

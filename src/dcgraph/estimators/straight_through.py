@@ -10,6 +10,8 @@ from .._checks import Dial
 from ..functional import gumbel_softmax, one_hot, sample, straight_through
 from ..noise import Noise
 
+__all__ = ["straight_through_softmax"]
+
 
 def straight_through_softmax(
     logits: Float[Tensor, "*batch categories"],

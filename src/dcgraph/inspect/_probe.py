@@ -180,7 +180,7 @@ def _forked(model: nn.Module) -> AbstractContextManager[None]:
 def _run(
     model: nn.Module, closure: Callable[[], Tensor], names: dict[int, str], *, training: bool
 ) -> tuple[Tensor, dict[tuple[str, int], Event]]:
-    """The loss, and what each node and watched tensor told, by name and number of the call."""
+    """The loss, and what each node and watched tensor showed, by name and number of the call."""
     events: dict[tuple[str, int], Event] = {}
     calls: Counter[str] = Counter()
 

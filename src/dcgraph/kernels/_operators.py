@@ -19,7 +19,7 @@ def in_front(value: Tensor, dim: int | None, size: int) -> Tensor:
 
 
 def models_in_front(operator: Any, results: int, *, seeded: bool = True) -> None:
-    """Let vmap join its dimension with the first of all tensors, that of models, but for a seed.
+    """Let vmap join its dimension with the first of all tensors, that of models, except of a seed.
 
     If it is ``seeded``, the last tensor is the seed. One serves all replicas, because every model
     draws from places of its own.

@@ -7,7 +7,7 @@ graphs are the fastest, so that the last 32 and the last 16 nodes have programs 
 
 The derivative needs no second algorithm. Marginals are the gradient of log Z, so that their
 Jacobian is symmetric, and its product with the incoming gradient from the left is that from the
-right: how the marginals change if the scores move along it. So the backward pass is the forward
+right: how the marginals change along it. So the backward pass is the forward
 one with a derivative beside every number.
 
 The reference implementation is ``structures._arborescence.marginals_by_torch``.
@@ -36,26 +36,26 @@ def _square(k, row, column):
 
 @triton.jit
 def _eliminate(
-    weights, moves, shares, share_moves, ways, way_moves, left, left_moves,
-    nodes, fewer, size, largest, moving: tl.constexpr, places: tl.constexpr,
+    weights, tangents, shares, share_tangents, ways, way_tangents, left, left_tangents,
+    nodes, fewer, size, largest, with_tangents: tl.constexpr, places: tl.constexpr,
 ):  # fmt: skip
     """Take nodes away from a graph until there are ``fewer``; w of those is what is ``left``.
 
-    If ``moving``, everything has a derivative, along the moves of log w.
+    If ``with_tangents``, everything has a derivative, along a tangent of log w.
     """
     graph = tl.program_id(0).to(tl.int64)
     shares += graph * size
-    share_moves += graph * size
+    share_tangents += graph * size
     ways += graph * largest * largest
-    way_moves += graph * largest * largest
+    way_tangents += graph * largest * largest
     place = tl.arange(0, places)
     row, column = place[:, None], place[None, :]
     inside = (row < nodes) & (column < nodes)
     at = (graph * nodes + row) * nodes + column
     w = tl.load(weights + at, inside, _NEVER)
     dw = tl.zeros([places, places], tl.float32)
-    if moving:
-        dw = tl.load(moves + at, inside, 0.0)
+    if with_tangents:
+        dw = tl.load(tangents + at, inside, 0.0)
     for step in range(1, nodes - fewer + 1):
         k = nodes - step
         before = place < k
@@ -71,40 +71,40 @@ def _eliminate(
         there, exists = _square(k, row, column)
         tl.store(shares + there, share, exists)
         tl.store(ways + k * largest + place, way, before)
-        if moving:
+        if with_tangents:
             d_last = tl.where(before, tl.sum(tl.where(row == k, dw, 0.0), 0), 0.0)
             d_to_k = tl.sum(tl.where(column == k, dw, 0.0), 1)
             dq = tl.where(before, d_last - tl.sum(way * d_last, 0), 0.0)
             turn = d_to_k[:, None] + dq[None, :] - dw
-            tl.store(share_moves + there, share * (1.0 - share) * turn, exists)
-            tl.store(way_moves + k * largest + place, way * dq, before)
+            tl.store(share_tangents + there, share * (1.0 - share) * turn, exists)
+            tl.store(way_tangents + k * largest + place, way * dq, before)
             dw += share * turn
     at = (graph * fewer + row) * fewer + column
     inside = (row < fewer) & (column < fewer)
     tl.store(left + at, w, inside)
-    if moving:
-        tl.store(left_moves + at, dw, inside)
+    if with_tangents:
+        tl.store(left_tangents + at, dw, inside)
 
 
 @triton.jit
 def _bring_back(
-    mu_left, mu_left_moves, shares, share_moves, ways, way_moves, out, out_moves,
-    nodes, fewer, size, largest, moving: tl.constexpr, places: tl.constexpr,
+    mu_left, mu_left_tangents, shares, share_tangents, ways, way_tangents, out, out_tangents,
+    nodes, fewer, size, largest, with_tangents: tl.constexpr, places: tl.constexpr,
 ):  # fmt: skip
     """The marginals of a graph, from those of the ``fewer`` nodes that were left of it."""
     graph = tl.program_id(0).to(tl.int64)
     shares += graph * size
-    share_moves += graph * size
+    share_tangents += graph * size
     ways += graph * largest * largest
-    way_moves += graph * largest * largest
+    way_tangents += graph * largest * largest
     place = tl.arange(0, places)
     row, column = place[:, None], place[None, :]
     inside = (row < fewer) & (column < fewer)
     at = (graph * fewer + row) * fewer + column
     mu = tl.load(mu_left + at, inside, 0.0)
     dmu = tl.zeros([places, places], tl.float32)
-    if moving:
-        dmu = tl.load(mu_left_moves + at, inside, 0.0)
+    if with_tangents:
+        dmu = tl.load(mu_left_tangents + at, inside, 0.0)
     for k in range(fewer, nodes):
         before = place < k
         there, exists = _square(k, row, column)
@@ -113,10 +113,10 @@ def _bring_back(
         rerouted = share * mu
         of_k = tl.sum(rerouted, 0)
         free = 1.0 - tl.sum(of_k, 0)
-        if moving:
-            d_rerouted = tl.load(share_moves + there, exists, 0.0) * mu + share * dmu
+        if with_tangents:
+            d_rerouted = tl.load(share_tangents + there, exists, 0.0) * mu + share * dmu
             d_of_k = tl.sum(d_rerouted, 0)
-            d_way = tl.load(way_moves + k * largest + place, before, 0.0)
+            d_way = tl.load(way_tangents + k * largest + place, before, 0.0)
             d_row = d_of_k + d_way * free - way * tl.sum(d_of_k, 0)
             dmu = tl.where(column == k, tl.sum(d_rerouted, 1)[:, None], dmu - d_rerouted)
             dmu = tl.where(row == k, d_row[None, :], dmu)
@@ -125,16 +125,18 @@ def _bring_back(
     inside = (row < nodes) & (column < nodes)
     at = (graph * nodes + row) * nodes + column
     tl.store(out + at, mu, inside)
-    if moving:
-        tl.store(out_moves + at, dmu, inside)
+    if with_tangents:
+        tl.store(out_tangents + at, dmu, inside)
 
 
-def _run(weights: Tensor, moves: Tensor | None) -> Tensor:
-    """mu, or how it changes if log w changes by ``moves``."""
+def _run(weights: Tensor, tangents: Tensor | None) -> Tensor:
+    """mu, or how it changes if log w changes by ``tangents``."""
     graphs, largest, _ = weights.shape
-    moving = moves is not None
+    with_tangents = tangents is not None
     # Each number and, if there is one, its derivative.
-    now = [weights.contiguous()] if moves is None else [weights.contiguous(), moves.contiguous()]
+    now = [weights.contiguous()]
+    if tangents is not None:
+        now.append(tangents.contiguous())
 
     def room(*shape: int) -> list[Tensor]:
         return [weights.new_empty(graphs, *shape) for _ in now]
@@ -149,7 +151,7 @@ def _run(weights: Tensor, moves: Tensor | None) -> Tensor:
         pairs = ((pair[0], pair[-1]) for pair in (given, shares, ways, made))
         kernel[(graphs,)](
             *itertools.chain(*pairs), nodes, left, size, largest,
-            moving=moving, places=places, num_warps=places * places // 256,
+            with_tangents=with_tangents, places=places, num_warps=places * places // 256,
         )  # fmt: skip
 
     for nodes, left in downwards if graphs else ():
@@ -168,18 +170,18 @@ def _of_scores(weights: Tensor) -> Tensor:
 
 
 @torch.library.custom_op("dcgraph::tree_marginals_backward", mutates_args=())
-def _moved(gradient: Tensor, weights: Tensor) -> Tensor:
+def _jvp(gradient: Tensor, weights: Tensor) -> Tensor:
     return _run(weights, gradient)
 
 
 @_of_scores.register_fake
-@_moved.register_fake
+@_jvp.register_fake
 def _(*arguments: Tensor) -> Tensor:
     return torch.empty_like(arguments[-1], memory_format=torch.contiguous_format)
 
 
 models_in_front(_of_scores, results=1, seeded=False)
-models_in_front(_moved, results=1, seeded=False)
+models_in_front(_jvp, results=1, seeded=False)
 
 
 class _Marginals(torch.autograd.Function):
@@ -195,7 +197,7 @@ class _Marginals(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        return _moved(gradient, *ctx.saved_tensors)
+        return _jvp(gradient, *ctx.saved_tensors)
 
 
 _of_scores.register_autograd(_Marginals.backward, setup_context=_Marginals.setup_context)

@@ -4,20 +4,14 @@ Each structure is a module with the same four functions of scores [..., child, p
 ``log_partition``, ``marginals``, ``argmax`` and ``sample``; see :class:`Structure`. Node 0 is the
 root, ``mask`` says which edges may be chosen and ``used`` which nodes are there.
 
-- :mod:`one_parent`: each node but the root has one parent, independently of the others;
+- :mod:`one_parent`: each node except the root has one parent, independently of the others;
 - :mod:`arborescence`: and all of them lead to the root;
 - :mod:`spanning_tree`: the same without direction.
 """
 
-from . import (
-    _arborescence as arborescence,
-)
-from . import (
-    _one_parent as one_parent,
-)
-from . import (
-    _spanning_tree as spanning_tree,
-)
+from . import _arborescence as arborescence
+from . import _one_parent as one_parent
+from . import _spanning_tree as spanning_tree
 from ._nodes import STRUCTURES, Structure, TreeEdges
 
 __all__ = [

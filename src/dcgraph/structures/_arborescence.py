@@ -128,7 +128,7 @@ def sample(
 
     Args:
         scores, mask, used: as in :func:`log_partition`.
-        noise: Gumbel noise of scale 1 to replay, of the shape of the scores, or its law.
+        noise: Gumbel noise of scale 1 to replay, of the shape of the scores, or its distribution.
         generator: where to draw from; None is torch's global generator.
     """
     check_noise(noise, scores)
@@ -157,7 +157,7 @@ def _logistic(gumbel: Tensor) -> Tensor:
 
 def marginals_by_torch(w: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
     """The marginals of log weights, in which padding and masks are hidden already."""
-    mu = torch.zeros_like(w[..., :1, :1])  # of the root alone; the diagonal stays 0 below
+    mu = torch.zeros_like(w[..., :1, :1])  # of the root only; the diagonal stays 0 below
     for q, odds in reversed(_eliminated(w)):
         rerouted = torch.sigmoid(odds) * mu
         of_k = rerouted.sum(-2)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .._arguments import Distribution, check_choice
 from .._checks import check_dial
-from .._observe import Event, is_observed, tell
+from .._observe import Event, is_observed, notify
 from ..functional import one_hot
 from ..nodes import Categorical, Decode
 from ..noise import Noise, check_noise, standard_noise
@@ -113,7 +113,7 @@ class TreeEdges(Categorical):
             given = graph(logits, mask, used)
             # A row without choice shows all of its scores: an empty one would be an error.
             shown = given.allowed | ~given.has_parent.unsqueeze(-1)
-            tell(Event(self, logits, logits, relaxed, index, shown))
+            notify(Event(self, logits, logits, relaxed, index, shown))
         if relaxed is not None:
             return relaxed
         assert index is not None

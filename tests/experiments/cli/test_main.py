@@ -7,12 +7,12 @@ from collections.abc import Collection
 from dataclasses import asdict
 
 import pytest
-from dcgraph.experiments.tasks.addition.settings import BEST
 
 import dcgraph
 from dcgraph.experiments import cli
 from dcgraph.experiments.figures import FIGURES
 from dcgraph.experiments.tasks import TABLES, TASKS
+from dcgraph.experiments.tasks.addition.settings import BEST
 
 TASK_COMMANDS = ["train", "evaluate", "predict", "data"]
 

@@ -117,3 +117,10 @@ def test_words_after_the_first_can_be_passed_on() -> None:
     assert call(first, "do", ["it", "--help", "--x"]) == ("it", "--help", "--x")
     with pytest.raises(CommandError, match="required: NAME"):
         call(first, "do", [])
+
+
+def test_a_positional_argument_can_have_a_default() -> None:
+    def go(name: str = "all", /) -> str:
+        return name
+
+    assert call(go, "do", []) == "all" and call(go, "do", ["one"]) == "one"

@@ -86,7 +86,7 @@ def test_addition_table_of_another_model(
 ) -> None:
     settings = replace(DIGITS, **changes)
     model = Addition().model(settings)
-    monkeypatch.setattr(addition_table, "load", lambda path: (model, settings))
+    monkeypatch.setattr(addition_table, "load", lambda task, path: (model, settings))
     with pytest.raises(ValueError, match=error):
         addition_table.compute()
 

@@ -190,7 +190,7 @@ def test_example_of_another_model(
 ) -> None:
     settings = replace(DIGITS, **changes)
     model = Addition().model(settings)
-    monkeypatch.setattr(example, "load", lambda path: (model, settings))
+    monkeypatch.setattr(example, "load", lambda task, path: (model, settings))
     with pytest.raises(ValueError, match=error):
         example.compute()
 
@@ -223,7 +223,7 @@ def of_the_shipped_model() -> tuple[Adder, AdditionSettings, Data, dict[str, Any
     if not (files(commands.__package__) / commands.SHIPPED).is_file():
         pytest.skip(f"the package has no {commands.SHIPPED}")
     require(*images.MNIST, *lists.PAIRS)
-    model, settings = commands.load(None)
+    model, settings = commands.load(Addition(), None)
     assert isinstance(model, Adder)
     return model, settings, examples(settings), example.compute(0)
 
@@ -244,10 +244,10 @@ def test_example_of_the_shipped_model_is_a_trace_of_it() -> None:
         for reading in shown["images"]:
             assert reading["digit"] == meaning[reading["symbol"]]
         rows = data.table("test")["images"][shown["pair"]]
-        assert [reading["label"] for reading in shown["images"]] == data.shared["labels"][
+        assert [reading["label"] for reading in shown["images"]] == data.constants["labels"][
             rows
         ].tolist()
-        assert torch.equal(raw[0].to(torch.uint8), data.shared["images"][rows])
+        assert torch.equal(raw[0].to(torch.uint8), data.constants["images"][rows])
 
 
 def test_example_of_the_shipped_model_shows_an_error() -> None:

@@ -52,13 +52,14 @@ class Argument:
     def add_to(self, parser: argparse.ArgumentParser) -> None:
         kind, many = _taken_apart(self.type)
         required = self.default is REQUIRED
-        said = self.default is not None and not (required or many or self.positional)
-        options: dict[str, Any] = {"dest": self.name, "help": self.help.replace("%", "%%")}
-        options["default"] = self.default if said else None
+        default = None if required or many else self.default
+        options: dict[str, Any] = {"dest": self.name, "default": default}
+        options["help"] = self.help.replace("%", "%%")
         if kind is bool and not self.can_be_negated:
             parser.add_argument(self.word, action="store_true", **options)
             return
-        options["help"] += " (default: %(default)s)" if said else ""
+        if default is not None and not self.positional:
+            options["help"] += " (default: %(default)s)"
         if kind is bool:
             options["action"] = argparse.BooleanOptionalAction
         elif get_origin(kind) is Literal:

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 def train(task: str, /, *words: str) -> None:
     """Train a model or a population of them.
 
-    `dcgraph train TASK --help` shows the settings. A task of your own is module:Class.
+    `dcgraph train TASK --help` shows the settings.
+    A task of your own is module:Class.
 
     Args:
         task: the task.

@@ -58,7 +58,7 @@ TABLES = {
         "listops.tables:MASKS", "ListOps with the paper's dropout, and with ours"
     ),
     "listops-ladder": _ours(
-        "listops.tables:LADDER", "what each model of ListOps is given, and what that is worth"
+        "listops.tables:LADDER", "what models are given, and what that is worth"
     ),
     "paths": _ours("paths.tables:PATHS", "path queries, the paper's table"),
     "paths-extrapolation": _ours(

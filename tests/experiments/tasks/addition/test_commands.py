@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from dcgraph.experiments.engine.models import save_model
-from dcgraph.experiments.tasks.addition.commands import drawn, evaluate, predict, side_by_side
+from dcgraph.experiments.tasks.addition.commands import Commands, drawn, side_by_side
 from dcgraph.experiments.tasks.addition.settings import DEMO
 from dcgraph.experiments.tasks.addition.task import Addition
 
@@ -19,10 +19,10 @@ def test_evaluate_and_predict_on_a_model_of_the_embedded_digits(tmp_path: Path) 
     torch.manual_seed(0)
     path = tmp_path / "m.safetensors"
     save_model(path, TASK, DEMO, TASK.model(DEMO), 0.0)
-    answer = json.loads(evaluate(model=path))
+    answer = json.loads(Commands(TASK).evaluate(model=path))
     assert answer["examples"] == 2000 and 0 <= answer["accuracy"] <= 1
-    assert {"digit accuracy", "table accuracy", "decode"} <= set(answer)
-    text = predict(model=path, count=2)
+    assert {"digit accuracy", "addition table accuracy", "decode"} <= set(answer)
+    text = Commands(TASK).predict(model=path, count=2)
     assert text.count("symbol") == 6 and text.count(" + ") == 4
     assert ("right" in text) or ("wrong, it is" in text)
 

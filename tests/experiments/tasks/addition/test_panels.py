@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from dcgraph.experiments.tasks.addition.settings import DEMO, AdditionSettings
 
 from dcgraph.experiments.engine.models import load_model
 from dcgraph.experiments.engine.panels import Examples, Grid
 from dcgraph.experiments.engine.records import read_probes, read_record
 from dcgraph.experiments.engine.runs import Job, perform
 from dcgraph.experiments.report import Replica, write_report
+from dcgraph.experiments.tasks.addition.settings import DEMO, AdditionSettings
 from dcgraph.experiments.tasks.addition.task import Addition
 from pages import Page
 
@@ -48,6 +48,7 @@ def test_the_panels_are_what_the_model_does(tmp_path: Path) -> None:
     replica = trained(tmp_path, DEMO)[0]
     assert replica.model is not None
     model, settings = load_model(replica.model, Addition())
+    assert isinstance(settings, AdditionSettings)
     data = Addition().data(settings)
     examples, first, both = Addition().panels(model, settings, data)
     assert isinstance(examples, Examples) and isinstance(first, Grid) and isinstance(both, Grid)

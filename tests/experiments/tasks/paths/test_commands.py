@@ -9,19 +9,26 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from dcgraph.experiments.tasks.paths.beams import INVERSE_TEMPERATURES, beam_scores
-from dcgraph.experiments.tasks.paths.bidirectional_steps import step
 
 from dcgraph.experiments import cli
+from dcgraph.experiments.cli.parsing import parse_options
 from dcgraph.experiments.engine import Outcome
-from dcgraph.experiments.engine.models import ModelError, load_model, save_model
+from dcgraph.experiments.engine.errors import DataError, ModelError
+from dcgraph.experiments.engine.models import load_model, save_model
 from dcgraph.experiments.tasks.paths import data as path_data
-from dcgraph.experiments.tasks.paths.data import load
-from dcgraph.experiments.tasks.paths.evaluation import evaluate
-from dcgraph.experiments.tasks.paths.settings import PathSettings
-from dcgraph.experiments.tasks.paths.task import BIDIRECTIONAL_WEIGHT, INVERSE_TEMPERATURE, Paths
+from dcgraph.experiments.tasks.paths import evaluation
+from dcgraph.experiments.tasks.paths.commands import Commands
+from dcgraph.experiments.tasks.paths.data import PathData, load
+from dcgraph.experiments.tasks.paths.decoding import INVERSE_TEMPERATURES, beam_scores, step_scores
+from dcgraph.experiments.tasks.paths.evaluation import evaluate, evaluation_sets
+from dcgraph.experiments.tasks.paths.settings import (
+    BIDIRECTIONAL_WEIGHT,
+    INVERSE_TEMPERATURE,
+    PathSettings,
+)
+from dcgraph.experiments.tasks.paths.task import Paths
 from ring_of_paths import ENTITIES, STEPS, settings_for, train_on, write_circle
-from small_graphs import write_ring
+from small_graphs import random_graph, write_ring
 
 
 @pytest.fixture(scope="module")
@@ -60,18 +67,18 @@ def test_predict_and_evaluate(saved: Path, capsys: pytest.CaptureFixture[str]) -
     assert {"MQ", "H@10"} <= set(json.loads(capsys.readouterr().out))
 
 
-def test_predict_and_evaluate_by_a_beam(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_predict_and_evaluate_by_beam(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = {}
     for beam in ("1", "3"):
         assert cli.main(["evaluate", "paths", "--model", str(saved), "--beam", beam]) == 0
         said[beam] = json.loads(capsys.readouterr().out)
         assert (
             said[beam]["beam"] == int(beam)
-            and said[beam]["inverse_temperature"] in INVERSE_TEMPERATURES
+            and said[beam][INVERSE_TEMPERATURE] in INVERSE_TEMPERATURES
         )
     assert cli.main(["evaluate", "paths", "--model", str(saved)]) == 0
     ours = json.loads(capsys.readouterr().out)
-    assert ours["beam"] is ours["inverse_temperature"] is None and ours["MRR"] == pytest.approx(
+    assert ours["beam"] is ours[INVERSE_TEMPERATURE] is None and ours["MRR"] == pytest.approx(
         said["1"]["MRR"], abs=1e-3
     )
     arguments = ["--model", str(saved), "--top", "2", "--beam", "3"]
@@ -83,7 +90,7 @@ def test_predict_and_evaluate_by_a_beam(saved: Path, capsys: pytest.CaptureFixtu
     assert lines[4].startswith("  skip -> ? (1 known)") and "e6  known" in lines[5]
 
 
-def test_the_sharpness_of_training_is_kept(
+def test_the_calibrated_inverse_temperature_is_kept(
     saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """For its own beam nothing is chosen again; nobody would choose 7."""
@@ -94,45 +101,45 @@ def test_the_sharpness_of_training_is_kept(
     for beam, chosen in ((own, (7.0,)), ("2", INVERSE_TEMPERATURES), ("1", (1.0,))):
         assert cli.main(["evaluate", "paths", "--model", str(path), "--beam", beam]) == 0
         said = capsys.readouterr()
-        assert json.loads(said.out)["inverse_temperature"] in chosen
-        assert ("Choosing the inverse_temperature" in said.err) == (beam == "2")
+        assert json.loads(said.out)[INVERSE_TEMPERATURE] in chosen
+        assert ("Choosing the inverse temperature" in said.err) == (beam == "2")
 
     def predicted(model: Path, *arguments: str) -> str:
         query = ["e0", "next,skip", "--model", str(model), "--beam", "2", *arguments]
         assert cli.main(["predict", "paths", *query]) == 0
         return capsys.readouterr().out
 
-    as_trained, flat = predicted(path), predicted(path, "--inverse_temperature", "1")
-    assert as_trained == predicted(path, "--inverse_temperature", "7") != flat
+    as_trained, flat = predicted(path), predicted(path, "--inverse-temperature", "1")
+    assert as_trained == predicted(path, "--inverse-temperature", "7") != flat
     assert predicted(saved) == flat, "of a model that says nothing of it"
     one = ("--beam", "1")
-    assert predicted(path, *one) == predicted(path, *one, "--inverse_temperature", "1"), (
+    assert predicted(path, *one) == predicted(path, *one, "--inverse-temperature", "1"), (
         "as evaluate has it"
     )
-    back = (*one, "--back", "0.5")  # by the steps that were tested at the end of training
-    assert predicted(path, *back) == predicted(path, *back, "--inverse_temperature", "7")
-    assert cli.main(["evaluate", "paths", "--model", str(path), *back]) == 0
-    assert json.loads(capsys.readouterr().out)["inverse_temperature"] == 7
+    both = (*one, "--bidirectional", "0.5")  # by the steps that were tested at the end of training
+    assert predicted(path, *both) == predicted(path, *both, "--inverse-temperature", "7")
+    assert cli.main(["evaluate", "paths", "--model", str(path), *both]) == 0
+    assert json.loads(capsys.readouterr().out)[INVERSE_TEMPERATURE] == 7
     save_model(path, Paths(), settings, model, 0.5, {INVERSE_TEMPERATURE: math.nan})
     assert cli.main(["evaluate", "paths", "--model", str(path), "--beam", own]) == 1
     assert "use a finite number above 0" in capsys.readouterr().err
 
 
-def test_predict_and_evaluate_looking_back(
+def test_predict_and_evaluate_bidirectionally(
     saved: Path, ring: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model, settings = load_model(saved, Paths())
     assert isinstance(settings, PathSettings)
-    asked = load(str(ring)).examinations("all", "test")["test"]
-    arguments = ["--model", str(saved), "--beam", "3", "--back", "0.5"]
-    for more in ([], ["--inverse_temperature", "3"]):
+    asked = evaluation_sets(load(str(ring)), "all", "test")["test"]
+    arguments = ["--model", str(saved), "--beam", "3", "--bidirectional", "0.5"]
+    for more in ([], ["--inverse-temperature", "3"]):
         assert cli.main(["evaluate", "paths", *arguments, *more]) == 0
         said = json.loads(capsys.readouterr().out)
-        assert said["back"] == 0.5 and said["inverse_temperature"] in (
+        assert said[BIDIRECTIONAL_WEIGHT] == 0.5 and said[INVERSE_TEMPERATURE] in (
             (3.0,) if more else INVERSE_TEMPERATURES
         )
         expected = evaluate(
-            beam_scores(step(model, said["inverse_temperature"], 0.5), 3), asked
+            beam_scores(step_scores(model, said[INVERSE_TEMPERATURE], 0.5), 3), asked
         ).averages
         assert said["MRR"] == pytest.approx(expected["MRR"], abs=1e-5)
     assert cli.main(["predict", "paths", "e0", "next,skip", *arguments, "--top", "1"]) == 0
@@ -142,32 +149,39 @@ def test_predict_and_evaluate_looking_back(
     save_model(
         path, Paths(), settings, model, 0.5, {INVERSE_TEMPERATURE: 2.0, BIDIRECTIONAL_WEIGHT: 0.25}
     )
-    best = ["evaluate", "paths", "--beam", "1", "--back", "best", "--model"]
+    best = ["evaluate", "paths", "--beam", "1", "--bidirectional", "best", "--model"]
     assert cli.main([*best, str(path)]) == 0
     said = json.loads(capsys.readouterr().out)
-    expected = evaluate(beam_scores(step(model, 2.0, 0.25), 1), asked).averages
-    assert said["back"] == 0.25 and said["MRR"] == pytest.approx(expected["MRR"], abs=1e-5)
+    expected = evaluate(beam_scores(step_scores(model, 2.0, 0.25), 1), asked).averages
+    assert said[BIDIRECTIONAL_WEIGHT] == 0.25 and said["MRR"] == pytest.approx(
+        expected["MRR"], abs=1e-5
+    )
     assert cli.main([*best, str(saved)]) == 1
-    assert "chose no weight of the way back; give a number." in capsys.readouterr().err
+    assert "has no calibrated bidirectional weight; give a number." in capsys.readouterr().err
     save_model(path, Paths(), settings, model, 0.5, {BIDIRECTIONAL_WEIGHT: math.nan})
     assert cli.main([*best, str(path)]) == 1 and "0 to 1" in capsys.readouterr().err
     other = replace(settings, model="rnn")
     save_model(path, Paths(), other, Paths().model(other), 0.5)
+    both = ["--model", str(path), "--beam", "2", "--bidirectional", "0.5"]
     for command in (["evaluate", "paths"], ["predict", "paths", "e0", "next"]):
-        assert cli.main([*command, "--model", str(path), "--beam", "2", "--back", "0.5"]) == 1
-        assert "this model knows no way back; leave --back out." in capsys.readouterr().err
+        assert cli.main([*command, *both]) == 1
+        said = capsys.readouterr().err
+        assert "scoring is not implemented for PathRNN; leave --bidirectional out." in said
 
 
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["--back", "0.5"], "back=0.5 is for a beam; use it with --beam."),
-        (["--back", "best"], "back=best is for a beam; use it with --beam."),
-        (["--beam", "2", "--back", "2"], "back=2, but the weight of the way back is a number"),
-        (["--beam", "2", "--back", "far"], "a number from 0 to 1, or best."),
+        (["--bidirectional", "0.5"], "bidirectional=0.5 is for a beam search; use it with --beam."),
+        (
+            ["--bidirectional", "best"],
+            "bidirectional=best is for a beam search; use it with --beam.",
+        ),
+        (["--beam", "2", "--bidirectional", "2"], "bidirectional=2, but the weight is a number"),
+        (["--beam", "2", "--bidirectional", "far"], "a number from 0 to 1, or best."),
     ],
 )
-def test_ways_back_without_sense_are_refused(
+def test_weights_without_sense_are_refused(
     arguments: list[str], complaint: str, saved: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["evaluate", "paths", "--model", str(saved), *arguments]) == 1
@@ -177,7 +191,7 @@ def test_ways_back_without_sense_are_refused(
 def test_what_takes_long_is_said_once(
     saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(path_data, "_MANY", 1)
+    monkeypatch.setattr(evaluation, "_MANY", 1)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     for said in ("Finding all answers of 120 queries: a minute or so, once.\n", ""):
         assert cli.main(["evaluate", "paths", "--model", str(saved)]) == 0
@@ -193,7 +207,7 @@ def test_what_takes_long_is_said_once(
         ("e0", "", "unknown relation ''"),
     ],
 )
-def test_unknown_names_are_told_the_closest(
+def test_unknown_names_are_answered_by_the_closest(
     entity: str, path: str, complaint: str, saved: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["predict", "paths", entity, path, "--model", str(saved)]) != 0
@@ -226,10 +240,28 @@ def test_mistakes_are_one_line(
         (["predict", "paths", "e0", "next", "--model", str(saved), "--top", "0"], "at least 1"),
         (["predict", "paths", "e0", "next", "--model", str(saved), "--beam", "0"], "at least 1"),
         (["evaluate", "paths", "--model", str(saved), "--beam", "-2"], "at least 1"),
-        (["evaluate", "paths", "--model", str(saved), "--inverse_temperature", "2"], "with --beam"),
+        (["evaluate", "paths", "--model", str(saved), "--inverse-temperature", "2"], "with --beam"),
         (["train", "paths", "--graph", "wn12", "--out", str(tmp_path / "a")], "wn11"),
-        (["train", "paths", "--choose-by", "MQ", "--out", str(tmp_path / "b")], "not measured"),
+        (["train", "paths", "--monitor", "MQ", "--out", str(tmp_path / "b")], "not measured"),
     ):
         assert cli.main(arguments) != 0
         error = capsys.readouterr().err
         assert complaint in error and error.count("\n") == 1, error
+
+
+def test_data_writes_what_can_be_loaded(tmp_path: Path) -> None:
+    data_command = Commands(Paths).data
+    source, out = tmp_path / "graph", tmp_path / "out"
+    path_data.write(source, PathData(random_graph(20, 3, 90, seed=0), {}))
+    said = data_command(graph=str(source), out=out, seed=3)
+    assert load(str(out)).fingerprint == load(str(source), seed=3).fingerprint
+    assert "paths/test.txt.gz: 150 lines" in said and said.endswith(f"path queries, in {out}.")
+    options = ["--graph", str(source), "--out", str(tmp_path / "b"), "--seed", "3"]
+    again = parse_options(data_command, "dcgraph data paths", options)
+    assert again == said.replace(str(out), str(tmp_path / "b"))
+    assert data_command(graph=str(out), out=out, seed=3) == said, "in its place"
+    (out / "paths" / "test.npz").write_text("would be read in place of test.txt.gz")
+    with pytest.raises(DataError, match=r"holds test.npz already; choose an empty folder\.$"):
+        data_command(graph=str(source), out=out)
+    with pytest.raises(DataError, match="seed=-1"):
+        data_command(graph=str(source), out=out, seed=-1)

@@ -1,4 +1,4 @@
-"""The training loop can stand on path queries: tables of each length, sets shared by all splits."""
+"""The training loop can stand on path queries: tables of each length, sets for all splits."""
 
 from __future__ import annotations
 
@@ -9,17 +9,22 @@ from typing import ClassVar
 
 import pytest
 import torch
-from dcgraph.experiments.tasks.paths.protocols import EvaluationSet, measured, negatives
-from dcgraph.experiments.tasks.paths.ranking import rank
-from dcgraph.experiments.tasks.paths.sampling import sample
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from dcgraph.experiments.engine import Settings, Task, train
-from dcgraph.experiments.engine.task import Batch, Data
+from dcgraph.experiments.engine.metrics import Metric
+from dcgraph.experiments.engine.task import Batch, Data, Execution
 from dcgraph.experiments.tasks.paths.data import PathData
-from dcgraph.experiments.tasks.paths.evaluation import evaluate
+from dcgraph.experiments.tasks.paths.data.walks import sample
+from dcgraph.experiments.tasks.paths.evaluation import (
+    EvaluationSet,
+    evaluate,
+    evaluation_sets,
+    negatives,
+    rank,
+)
 from small_graphs import graph_of
 
 ENTITIES, RELATIONS = 24, 2
@@ -53,25 +58,21 @@ class Plain(Settings):
     """Nothing of its own."""
 
 
-class Clock(Task):
+class Clock(Task[Plain]):
     name: ClassVar[str] = "clock"
     settings: ClassVar[type[Settings]] = Plain
     presets: ClassVar[Mapping[str, Settings]] = {"default": Plain(epochs=12, batch=24, lr=0.1)}
-    monitor: ClassVar[str] = "MRR"
 
-    def data(self, settings: Settings, data_dir: Path | None = None) -> Data:
+    def data(self, settings: Plain, data_dir: Path | None = None) -> Data:
         source = clock()
-        asked = source.examinations("all", cache=data_dir)
+        asked = evaluation_sets(source, "all", cache=data_dir)
         tables = {split: asked[split].tables for split in asked}
         train_tables = [group.table() for group in source.splits["train"]]
-        shared = asked["test"].shared
-        return Data({"train": train_tables, **tables}, source.fingerprint, shared)
+        splits = {"train": train_tables, **tables}
+        return Data(splits, source.fingerprint, asked["test"].constants, _to_batch)
 
-    def model(self, settings: Settings) -> nn.Module:
+    def model(self, settings: Plain) -> nn.Module:
         return Turns()
-
-    def inputs(self, settings: Settings, shared: Batch, rows: Batch, training: bool) -> Batch:
-        return rows if training else rows | {"others": negatives(shared, rows, ENTITIES)}
 
     def loss(self, model: nn.Module, batch: Batch) -> Float[Tensor, " examples"]:
         scores = model(batch["source"], batch["path"])
@@ -79,19 +80,25 @@ class Clock(Task):
 
     def metrics(self, model: nn.Module, batch: Batch) -> dict[str, Float[Tensor, " examples"]]:
         ranks = rank(model(batch["source"], batch["path"]), batch["target"], batch["others"])
-        return {name: value.float() for name, value in measured(ranks, "all").items()}
+        return {name: value.float() for name, value in ranks.metrics("all").items()}
+
+    def execution(self, settings: Plain) -> Execution:
+        return Execution(monitor="MRR")
 
 
-def test_a_population_trains_and_is_measured_as_each_model_alone(tmp_path: Path) -> None:
-    task = Clock()
-    settings = task.presets["default"]
+def _to_batch(constants: Batch, rows: Batch, training: bool) -> Batch:
+    return rows if training else rows | {"others": negatives(constants, rows, ENTITIES)}
+
+
+def test_a_population_trains_and_is_measured_as_each_model_by_itself(tmp_path: Path) -> None:
+    task, settings = Clock(), Plain(epochs=12, batch=24, lr=0.1)
     data = task.data(settings, tmp_path)
     replicas = [Plain(epochs=12, batch=24, lr=0.1, seed=seed) for seed in (0, 1)]
     outcome = train(task, replicas, data)
-    exam = EvaluationSet("all", ENTITIES, list(data.tables("test")), data.shared, 0)
+    asked = EvaluationSet("all", ENTITIES, list(data.tables("test")), data.constants, 0)
     for replica in (0, 1):
-        alone = evaluate(outcome.model(replica), exam, block=50).averages
-        for name, value in alone.items():
-            assert outcome.test[replica][f"{name}/argmax"] == pytest.approx(value, abs=1e-4)
-        first = outcome.curve[0].metrics["MRR/argmax"][replica]
-        assert first is not None and alone["MRR"] > max(0.4, first)
+        own = evaluate(outcome.model(replica), asked, block=50).averages
+        for name, value in own.items():
+            assert outcome.metrics[replica][Metric(name)] == pytest.approx(value, abs=1e-4)
+        first = outcome.curve[0].metrics[Metric("MRR", "validation")][replica]
+        assert first is not None and own["MRR"] > max(0.4, first)

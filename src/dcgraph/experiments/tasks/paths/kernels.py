@@ -2,7 +2,7 @@
 
 Vectors of complex numbers are [real parts, imaginary parts]. Factors of dropout are drawn inside
 and never stored. The reference implementations are ``complex_product``, ``drop_by_torch`` and
-``_sum_by_torch`` in :mod:`.model`.
+``sum_by_torch`` in :mod:`.operators`.
 """
 
 from typing import Any

@@ -5,23 +5,22 @@ vector to be compared with it: the score of an entity is the product of the two.
 are the same for all of them, and none makes a matrix of scores in training.
 """
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from .... import kernels
 from ....codebook import cross_entropy
-from ....kernels._operators import in_front
 from ....nodes import Discrete
-from ....noise import Distribution, random_keys
+from ....noise import Distribution
 from ....residual import Gate
-from .dropout import drop, drop_by_torch
+from .operators import complex_product, table_uses
 
 PRECISIONS = {"float32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16}
 """What products with the matrix of entities are computed in."""
@@ -146,31 +145,6 @@ def uniform(*sizes: int, limit: float) -> nn.Parameter:
     return nn.Parameter(torch.empty(*sizes).uniform_(-limit, limit))
 
 
-def complex_product(
-    a: Float[Tensor, "*batch width"],
-    b: Float[Tensor, "*batch width"],
-    dtype: torch.dtype | None = None,
-) -> Float[Tensor, "*batch width"]:
-    """The products of complex numbers; a vector has all real parts, then all imaginary ones.
-
-    Re<s, r, conj(o)> is then the plain product of the vectors complex_product(s, r) and o. The
-    result has that dtype, if one is given.
-
-    >>> complex_product(torch.tensor([1.0, 2.0]), torch.tensor([0.0, 1.0]))  # (1 + 2i) * i
-    tensor([-2.,  1.])
-    """
-    dtype = dtype or torch.promote_types(a.dtype, b.dtype)
-    if a.is_cuda and kernels.available() and not torch.compiler.is_compiling():
-        from .kernels import DTYPES, ComplexProduct  # optional extra: Triton
-
-        if {a.dtype, b.dtype, dtype} <= set(DTYPES):
-            multiply: Any = ComplexProduct.apply
-            product: Tensor = multiply(a, b, dtype)
-            return product
-    (a_re, a_im), (b_re, b_im) = a.chunk(2, -1), b.chunk(2, -1)
-    return torch.cat([a_re * b_re - a_im * b_im, a_re * b_im + a_im * b_re], -1).to(dtype)
-
-
 class ComplEx(Bidirectional):
     """Relations turn and stretch complex numbers: s * r1 * ... * rk (Trouillon et al., 2016)."""
 
@@ -236,99 +210,3 @@ class DiscreteComplEx(ComplEx):
         scores = F.linear(u, rows).float()
         count = min(self.top_k, len(rows))
         return scores >= scores.topk(count, -1).values[:, -1:]
-
-
-def table_uses(
-    table: Float[Tensor, "entities width"],
-    index: Int[Tensor, " queries"],
-    uses: int,
-    dtype: torch.dtype,
-    dropout: float = 0.0,
-) -> tuple[Float[Tensor, "queries width"], list[Float[Tensor, "entities width"]]]:
-    """These rows of a table in float32, and the whole of it for each use, in that dtype.
-
-    In the last of them a share of the entries is dropped. All uses have one gradient. Where all
-    entities take part in every hop, passes over their table are what a step waits for: left to
-    itself, torch makes a gradient of its size for each use, also for that of a few rows, adds them
-    two at a time, and at last converts the sum; and dropout is a pass of its own, there and back.
-    """
-    if torch.compiler.is_compiling():  # which sees all uses, and adds as it likes
-        converted = table.to(dtype)
-        tables = [*[converted] * (uses - 1), F.dropout(converted, dropout)]
-        return table.index_select(0, index), tables
-    keys = random_keys(1, table.device) if dropout else index.new_zeros(1)
-    differentiable: Any = _TableUses.apply
-    rows, *tables = differentiable(table, index, keys, uses, dtype, dropout)
-    return rows, tables
-
-
-class _TableUses(torch.autograd.Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(
-        table: Tensor, index: Tensor, keys: Tensor, uses: int, dtype: torch.dtype, share: float
-    ) -> tuple[Tensor, ...]:
-        rows = table.index_select(0, index)
-        if not share:
-            converted = table.to(dtype)
-            return rows, *(converted.detach() for _ in range(uses))
-        converts = uses > 1 and dtype != table.dtype
-        last, converted = (t.squeeze(0) for t in drop(table[None], keys, share, dtype, converts))
-        converted = converted if converts else table
-        return rows, *(converted.detach() for _ in range(uses - 1)), last
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        table, index, keys, *_, ctx.share = inputs
-        ctx.save_for_backward(index, keys)
-        ctx.shape, ctx.dtype = table.shape, table.dtype
-        ctx.set_materialize_grads(False)
-
-    @staticmethod
-    def backward(ctx: Any, of_rows: Tensor | None, *of_tables: Tensor | None) -> tuple[Any, ...]:
-        index, keys = ctx.saved_tensors
-        given = [gradient for gradient in of_tables if gradient is not None]
-        if given:
-            share = 0.0 if of_tables[-1] is None else ctx.share
-            total: Tensor = _sum(given, keys, share).to(ctx.dtype)
-        else:
-            assert of_rows is not None  # or there is nothing to differentiate
-            total = of_rows.new_zeros(ctx.shape)
-        if of_rows is not None:
-            total = total.index_add_(0, index, of_rows)
-        return total, None, None, None, None, None
-
-
-@torch.library.custom_op("dcgraph::sum", mutates_args=())
-def _sum(terms: list[Tensor], keys: Tensor, share: float) -> Tensor:
-    """Of gradients [..., entities, width] in float32; the last is that of the table with dropout,
-    where a share of it was dropped."""
-    if terms[0].is_cuda and kernels.available():
-        from .kernels import summed  # optional extra: Triton
-
-        return summed(terms, keys, share)
-    return _sum_by_torch(terms, keys, share)
-
-
-def _sum_by_torch(terms: list[Tensor], keys: Tensor, share: float) -> Tensor:
-    *others, last = terms
-    total = last.to(torch.float32, copy=True)
-    if share:
-        matrices = total.view(keys.numel(), *total.shape[-2:])
-        drop_by_torch(keys.flatten(), share, matrices, matrices)
-    for term in others:
-        total += term
-    return total
-
-
-@_sum.register_fake
-def _(terms: list[Tensor], keys: Tensor, share: float) -> Tensor:
-    return torch.empty_like(terms[0], dtype=torch.float32)
-
-
-@_sum.register_vmap
-def _(info: Any, in_dims: Any, terms: list[Tensor], keys: Tensor, share: float) -> Any:
-    dims, of_keys, _ = in_dims
-    mapped = [in_front(t, dim, info.batch_size) for t, dim in zip(terms, dims, strict=True)]
-    return _sum(mapped, in_front(keys, of_keys, info.batch_size), share), 0

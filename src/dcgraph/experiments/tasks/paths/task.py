@@ -77,7 +77,7 @@ class Paths(Task[PathSettings]):
             splits[split] = one.tables
         if "validation" in splits:
             splits["validation"] = validation_tables(splits["validation"], settings)
-        to_batch = _to_batch(settings, source.graph)
+        to_batch = batch_maker(settings, source.graph)
         return Data(splits, source.fingerprint, asked["test"].constants, to_batch)
 
     def model(self, settings: PathSettings) -> nn.Module:
@@ -215,9 +215,10 @@ def _loaded(
     return source, evaluation_sets(source, protocol)
 
 
-def _to_batch(
+def batch_maker(
     settings: PathSettings, graph: KnowledgeGraph
 ) -> Callable[[Batch, Batch, bool], Batch]:
+    """What makes batches of rows, as :class:`Data` needs it."""
     entities, relations = len(graph.entities), len(graph.relations)
 
     def to_batch(constants: Batch, rows: Batch, training: bool) -> Batch:

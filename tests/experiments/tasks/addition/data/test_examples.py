@@ -27,7 +27,7 @@ def test_augmentation_moves_images_a_little() -> None:
 
 def test_embedded_data_have_separate_images_and_right_sums() -> None:
     data = TASK.data(DEMO)
-    labels = data.shared["labels"]
+    labels = data.constants["labels"]
     images = {split: set(data.table(split)["images"].flatten().tolist()) for split in data.splits}
     assert not images["train"] & images["test"] and not images["train"] & images["validation"]
     for table in map(data.table, data.splits):
