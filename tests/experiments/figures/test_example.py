@@ -156,8 +156,8 @@ def test_example_in_words(pairs: Any, misread: Any, added: Any, words: str) -> N
 def test_example_of_a_symbol_without_meaning(tmp_path: Path) -> None:
     numbers = described()
     numbers["examples"][1]["images"][0]["digit"] = -1
-    told = example.story(numbers["examples"][1])
-    assert told == "the first image is read as ?, not 7: a symbol that no training image gets"
+    words = example.story(numbers["examples"][1])
+    assert words == "the first image is read as ?, not 7: a symbol that no training image gets"
     example.draw(numbers, tmp_path / "picture")
     check_margin(tmp_path / "picture")
 
@@ -196,7 +196,7 @@ def test_example_of_another_model(
         example.compute()
 
 
-def test_example_marks_what_is_wrong_alone(tmp_path: Path) -> None:
+def test_example_marks_only_what_is_wrong(tmp_path: Path) -> None:
     path = tmp_path / "picture"
     shares = []
     for misread in ((), ((7, 1),), ((7, 1), (2, 3))):  # of the last pair no image, one, both
