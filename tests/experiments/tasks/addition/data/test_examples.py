@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 import torch
 
 from dcgraph.experiments.tasks.addition.data.examples import jitter, pixels
-from dcgraph.experiments.tasks.addition.settings import DEMO
+from dcgraph.experiments.tasks.addition.data.images import MNIST
+from dcgraph.experiments.tasks.addition.data.lists import PAIRS
+from dcgraph.experiments.tasks.addition.settings import DEMO, PAPER
 from dcgraph.experiments.tasks.addition.task import Addition
+from local_files import require
 
 TASK = Addition()
 
@@ -54,3 +58,24 @@ def test_embedded_data_have_separate_images_and_right_sums() -> None:
         assert int(labels[table["images"]].max()) == 4
     assert data.fingerprint == TASK.data(DEMO).fingerprint
     assert data.fingerprint != TASK.data(replace(DEMO, summands=2)).fingerprint
+
+
+@pytest.mark.parametrize(
+    ("summands", "train", "held_out"), [(2, 25_000, 5_000), (3, 16_667, 3_333)]
+)
+def test_mnist_is_split_before_it_is_added(summands: int, train: int, held_out: int) -> None:
+    """No image is in two splits, test images are MNIST's; the paper's protocol holds none out."""
+    require(*MNIST, *PAIRS)
+    clean = TASK.data(replace(PAPER, protocol="clean", summands=summands))
+    assert (clean.size("train"), clean.size("validation")) == (train, held_out)
+    used = {split: clean.table(split)["images"].flatten() for split in clean.splits}
+    assert len(torch.cat(list(used.values())).unique()) == sum(map(len, used.values()))
+    seen = torch.cat([used["train"], used["validation"]])
+    assert int(used["test"].min()) >= 60_000 > int(seen.max())
+    labels = clean.constants["labels"]
+    for table in map(clean.table, clean.splits):
+        assert torch.equal(labels[table["images"]].sum(-1), table["total"])
+    as_the_paper = TASK.data(replace(PAPER, summands=summands))
+    assert set(as_the_paper.splits) == {"train", "test"}
+    assert as_the_paper.size("train") == train + held_out
+    assert torch.equal(as_the_paper.table("test")["images"], clean.table("test")["images"])
