@@ -99,7 +99,7 @@ def test_kernel_equals_its_twin(shape: tuple[int, ...], dropout: float) -> None:
         assert relative_error(one, other) < TOLERANCE
 
 
-def test_dropout_has_its_law() -> None:
+def test_dropout_has_its_distribution() -> None:
     seed = torch.tensor([3], device=DEVICE)
     present = torch.arange(5, device=DEVICE).expand(2, 3, 5)
     factor = kernel.drawn_factors(seed, present, 16, 16, 16, 0.25)
