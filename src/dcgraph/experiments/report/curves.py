@@ -74,7 +74,8 @@ def _lines(group: Group, values_of: Callable[[Replica], Sequence[float | None]])
 
 def _epoch(replica: Replica, step: int) -> float:
     record = replica.record
-    return step * record.settings["epochs"] / max(1, record.steps)  # without steps: the start
+    epochs = int(record.settings["epochs"])
+    return step * epochs / max(1, record.steps)  # 0 where there was no step
 
 
 def _mean_over(
