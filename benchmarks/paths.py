@@ -27,7 +27,8 @@ import torch.nn.functional as F
 from common import Contender, Record, main, markdown, records, seconds_per_step, stopwatch
 from torch import Tensor, nn
 
-from dcgraph.experiments.engine import Data, Population
+import dcgraph as dc
+from dcgraph.experiments.engine import Data
 from dcgraph.experiments.engine.memory import keep_freed_memory
 from dcgraph.experiments.engine.step import Stepper, matmul_precision
 from dcgraph.experiments.tasks.paths.data.graph import KnowledgeGraph, Queries
@@ -165,7 +166,7 @@ def plain(way: str, size: Size, hops: int, device: torch.device, precision: str)
 def fast(size: Size, hops: int, device: torch.device, precision: str) -> Contender:
     task, settings = Random(size, hops), settings_of(size, precision)
     data = task.data(settings).to(device)
-    models = Population(lambda: task.model(settings), [0], device)
+    models = dc.Population(lambda: task.model(settings), [0], device)
     models.set_dials([{"tau": TAU, "beta": BETA, "alpha": ALPHA}])
     order = [[torch.arange(STEPS * size.batch)]]
     with stopwatch(device) as setup:

@@ -19,11 +19,11 @@ import torch
 
 from dcgraph.experiments.engine import Callbacks, train
 from dcgraph.experiments.engine.checkpoint import load
-from parity import Parity
+from parity import QUICK, Parity
 
 torch.set_num_threads(1)  # a fork has no threads but its own
 TASK = Parity()
-SETTINGS = replace(TASK.presets["quick"], epochs=60, evaluations=4)
+SETTINGS = replace(QUICK, epochs=60, evaluations=4)
 REPLICAS = [replace(SETTINGS, seed=seed) for seed in range(2)]
 DATA = TASK.data(SETTINGS)
 

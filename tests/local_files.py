@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from dcgraph.experiments.engine.datasets import DataError, File, locate
+from dcgraph.experiments.engine.datasets import File, locate
+from dcgraph.experiments.engine.errors import DataError
 
 
 def require(*files: File) -> None:

@@ -16,9 +16,9 @@ from dcgraph.experiments.tasks.addition.tables import ANNEALING, annealing_row, 
 from dcgraph.experiments.tasks.listops.tables import ABLATION
 from dcgraph.experiments.tasks.paths.tables import (
     FB15K_237,
-    FB15K_237_BY_BEAM,
+    FB15K_237_BEAM,
     SMALL,
-    SMALL_BY_BEAM,
+    SMALL_BEAM,
 )
 from pictures import check_from_records
 
@@ -86,7 +86,7 @@ def test_the_gradients_are_as_the_picture_is_explained() -> None:
 
 @pytest.mark.parametrize(
     ("graph", "tables"),
-    [("UMLS", (SMALL, SMALL_BY_BEAM)), ("FB15k-237", (FB15K_237, FB15K_237_BY_BEAM))],
+    [("UMLS", (SMALL, SMALL_BEAM)), ("FB15k-237", (FB15K_237, FB15K_237_BEAM))],
 )
 def test_lengths_are_those_of_the_tables(graph: str, tables: tuple[Table, Table]) -> None:
     """Every line is the mean of a row of a table, by argmax or by beam search."""

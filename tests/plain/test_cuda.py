@@ -13,7 +13,7 @@ from torch import Tensor
 
 import dcgraph as dc
 from captured import losses_of_captured_steps
-from dcgraph.experiments.engine import Interrupted, Population, Watch, train
+from dcgraph.experiments.engine import Callbacks, Interrupted, train
 from dcgraph.experiments.engine.step import Stepper
 from models import Adder
 from parity import QUICK, Lengths, Parity
@@ -146,8 +146,8 @@ def test_a_captured_evaluation_sees_new_weights() -> None:
     task, device = Parity(), torch.device("cuda")
     replicas = [replace(QUICK, seed=seed) for seed in range(3)]
     data = task.data(QUICK).to(device)
-    population = Population(lambda: task.model(QUICK), range(3), device)
-    population.set_dials([settings.dials().values() for settings in replicas])
+    population = dc.Population(lambda: task.model(QUICK), range(3), device)
+    population.set_dials([dc.Dials(**settings.schedules()).at(0) for settings in replicas])
     stepper = Stepper(task, population, replicas, data, 100)
     weights = [torch.randn_like(population.weights) for _ in range(3)]
     eager = [stepper._measure_all(w, "test", "argmax")["accuracy"] for w in weights]
@@ -176,7 +176,7 @@ def test_a_run_on_cuda_can_be_resumed(task: Parity, stop: int, tmp_path: Path) -
 
     data = task.data(QUICK)
     with pytest.raises(Interrupted):
-        train(task, [QUICK], data, device="cuda", save_to=path, watch=Watch(interrupt))
+        train(task, [QUICK], data, device="cuda", save_to=path, callbacks=Callbacks(interrupt))
     outcome = train(task, [QUICK], data, device="cuda", save_to=path, resume=True)
     assert len(outcome.curve) == 4 and outcome.curve[-1].step == outcome.steps
 

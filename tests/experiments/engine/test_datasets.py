@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from dcgraph.experiments.engine import datasets
-from dcgraph.experiments.engine.datasets import DataError, File, locate
+from dcgraph.experiments.engine.datasets import File, locate
+from dcgraph.experiments.engine.errors import DataError
 
 CONTENT = b"addition(0,1,9).\n"
 

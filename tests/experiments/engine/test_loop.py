@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from dcgraph.experiments.engine import (
     Metric,
     Metrics,
     Outcome,
-    loop,
+    evaluation,
     runs,
     train,
 )
@@ -56,14 +57,14 @@ def test_the_same_seeds_repeat_bit_for_bit() -> None:
     one, two = train(TASK, THREE, DATA), train(TASK, THREE, DATA)
     assert same(one, two)
     assert [look.step for look in one.curve] == [4, 8, 12, 16]
-    decoders = ("argmax", "sample")
-    assert set(one.curve[0].metrics) == {replace(ACCURACY, decoder=d) for d in decoders}
-    assert set(one.metrics[0]) == {Metric("accuracy", "test", d) for d in decoders}
+    sampled = replace(ACCURACY, decoder="sample")
+    assert set(one.curve[0].metrics) == {ACCURACY, sampled}
+    assert set(one.metrics[0]) == {replace(metric, set="test") for metric in (ACCURACY, sampled)}
 
 
 def test_looking_inside_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     looked = train(TASK, THREE, DATA)
-    monkeypatch.setattr(loop, "_PROBES", 3)
+    monkeypatch.setattr(evaluation, "_PROBES", 3)
     seldom = train(TASK, THREE, DATA)
     assert torch.equal(looked.population.weights, seldom.population.weights)
     assert [bool(look.probes) for look in seldom.curve] == [True, True, False, True]
@@ -135,9 +136,9 @@ def test_the_probe_looks_at_long_examples_all_over_their_table() -> None:
         {"x": torch.arange(600.0).view(600, 1).expand(600, 7)},
         {"x": torch.zeros(20, 50)},
     ]
-    rows = loop.probed_rows(Data({"train": tables, "test": tables}, "x"), "test")["x"]
+    rows = evaluation.probed_rows(Data({"train": tables, "test": tables}, "x"), "test")["x"]
     assert rows.shape == (256, 7) and rows[:, 0].tolist() == list(range(0, 512, 2))
-    few = loop.probed_rows(Data({"train": tables[2:], "test": tables[2:]}, "x"), "test")["x"]
+    few = evaluation.probed_rows(Data({"train": tables[2:], "test": tables[2:]}, "x"), "test")["x"]
     assert few.shape == (20, 50)
 
 
@@ -506,7 +507,7 @@ def test_calibration_comes_before_the_test_and_sees_only_the_validation_split() 
             model: nn.Module,
             settings: ParitySettings,
             data: Data,
-            calibration: dict[str, float],
+            calibration: Mapping[str, float],
         ) -> Metrics:
             events.append("measured")
             assert not model.training and "test" in data.splits

@@ -22,6 +22,7 @@ from dcgraph.experiments.engine.metrics import (
 from dcgraph.experiments.engine.records import (
     Curve,
     Population,
+    Probes,
     Record,
     Selection,
     probes_beside,
@@ -114,7 +115,10 @@ def test_a_file_that_is_no_record_is_named(content: str, complaint: str, tmp_pat
 def test_probe_curves_stand_apart(tmp_path: Path) -> None:
     record = tmp_path / "seed-0.json"
     assert read_probes(record) == {}
-    probes = {10: [{"name": "node", "gradient": 0.5}], 20: [{"name": "node", "gradient": None}]}
+    probes: Probes = {
+        10: [{"name": "node", "gradient": 0.5}],
+        20: [{"name": "node", "gradient": None}],
+    }
     write_probes(record, probes)
     assert read_probes(record) == probes
     before = probes_beside(record).read_bytes()

@@ -14,13 +14,21 @@ import math
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypedDict, TypeVar, get_type_hints
 
 from ..._arguments import check_range, closest
 from ...schedules import Schedule, constant, exponential, linear, temp_match
 
 S = TypeVar("S", bound="Settings")
 Number = bool | int | float
+
+
+class Schedules(TypedDict):
+    """What :class:`dcgraph.Dials` is built from."""
+
+    tau: Schedule
+    beta: Schedule
+    alpha: Schedule
 
 
 def setting(default: Any, help: str) -> Any:
@@ -94,7 +102,7 @@ class Settings:
         _require(self, "average", 0 <= self.average < 1, "a decay lies in [0, 1).")
         self.schedules()
 
-    def schedules(self) -> dict[str, Schedule]:
+    def schedules(self) -> Schedules:
         """Of tau, beta and alpha: the paper's, or what these settings put in their place."""
         end = min(1.0, self.tau)
         tau, beta, alpha = constant(self.tau), constant(self.beta), constant(1.0)

@@ -74,8 +74,7 @@ def _lines(group: Group, values_of: Callable[[Replica], Sequence[float | None]])
 
 def _epoch(replica: Replica, step: int) -> float:
     record = replica.record
-    epochs = int(record.settings["epochs"])
-    return step * epochs / max(1, record.steps)  # 0 where there was no step
+    return float(step / record.steps_per_epoch) if record.steps else 0.0
 
 
 def _mean_over(

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from dcgraph.experiments import cli
-from dcgraph.experiments.cli.parsing import parse_options
 from dcgraph.experiments.engine import Outcome
 from dcgraph.experiments.engine.errors import DataError, ModelError
 from dcgraph.experiments.engine.models import load_model, save_model
@@ -249,7 +248,7 @@ def test_mistakes_are_one_line(
         assert complaint in error and error.count("\n") == 1, error
 
 
-def test_data_writes_what_can_be_loaded(tmp_path: Path) -> None:
+def test_data_writes_what_can_be_loaded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data_command = Commands(Paths).data
     source, out = tmp_path / "graph", tmp_path / "out"
     path_data.write(source, PathData(random_graph(20, 3, 90, seed=0), {}))
@@ -257,8 +256,8 @@ def test_data_writes_what_can_be_loaded(tmp_path: Path) -> None:
     assert load(str(out)).fingerprint == load(str(source), seed=3).fingerprint
     assert "paths/test.txt.gz: 150 lines" in said and said.endswith(f"path queries, in {out}.")
     options = ["--graph", str(source), "--out", str(tmp_path / "b"), "--seed", "3"]
-    again = parse_options(data_command, "dcgraph data paths", options)
-    assert again == said.replace(str(out), str(tmp_path / "b"))
+    assert cli.main(["data", "paths", *options]) == 0
+    assert capsys.readouterr().out == said.replace(str(out), str(tmp_path / "b")) + "\n"
     assert data_command(graph=str(out), out=out, seed=3) == said, "in its place"
     (out / "paths" / "test.npz").write_text("would be read in place of test.txt.gz")
     with pytest.raises(DataError, match=r"holds test.npz already; choose an empty folder\.$"):

@@ -36,7 +36,8 @@ def test_a_run_has_one_name_and_a_name_one_run() -> None:
         assert re.fullmatch(r"[a-z0-9]+([-.][a-z0-9]+)*", run.name) and len(run.name) <= 45
         assert isinstance(run.settings, PathSettings) and run.settings.seed == 0
     assert len(names) > 90
-    assert all(len(some) == 1 for some in (*names.values(), *settings.values(), *kept.values()))
+    for some in (names, settings, kept):
+        assert {len(each) for each in some.values()} == {1}
 
 
 def test_the_names_of_runs_begin_with_their_graph() -> None:

@@ -28,6 +28,7 @@ from dcgraph.experiments.tasks.paths.decoding import (
 from dcgraph.experiments.tasks.paths.evaluation import (
     Evaluation,
     EvaluationSet,
+    best_of,
     evaluate,
     evaluation_sets_of,
 )
@@ -206,10 +207,12 @@ def test_the_weight_is_calibrated_on_the_validation_split_too(
     assert isinstance(settings, PathSettings)
     data, seen = task.data(settings), []
     sizes = {split: data.size(split) for split in ("validation", "test")}
-    best_of = decoding.best_of
-    monkeypatch.setattr(
-        decoding, "best_of", lambda *given: (seen.append(len(given[1])), best_of(*given))[1]
-    )
+
+    def watched(scores: Any, asked: EvaluationSet, *given: Any) -> Any:
+        seen.append(len(asked))
+        return best_of(scores, asked, *given)
+
+    monkeypatch.setattr(decoding, "best_of", watched)
     task.calibrate(outcome.model(0), settings, data)
     assert seen == [sizes["validation"]] * 2 and sizes["test"] not in seen
 

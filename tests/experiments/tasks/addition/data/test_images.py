@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from dcgraph.experiments.engine.datasets import DataError
+from dcgraph.experiments.engine.errors import DataError
 from dcgraph.experiments.tasks.addition.data import images
 from local_files import require
 

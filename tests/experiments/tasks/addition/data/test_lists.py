@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from dcgraph.experiments.engine.datasets import DataError, locate
+from dcgraph.experiments.engine.datasets import locate
+from dcgraph.experiments.engine.errors import DataError
 from dcgraph.experiments.tasks.addition.data import images, lists
 from local_files import require
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 
-from dcgraph.experiments.engine.datasets import DataError
+from dcgraph.experiments.engine.errors import DataError
 from dcgraph.experiments.tasks.listops.data import expressions
 from dcgraph.experiments.tasks.listops.data.expressions import parse, text_of, tree_of
 from listops_oracles import (

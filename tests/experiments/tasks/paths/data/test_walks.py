@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dcgraph.experiments.engine.datasets import DataError
+from dcgraph.experiments.engine.errors import DataError
 from dcgraph.experiments.tasks.paths.data import walks as walks_module
 from dcgraph.experiments.tasks.paths.data.graph import KnowledgeGraph, Queries
 from dcgraph.experiments.tasks.paths.data.walks import (

@@ -121,10 +121,10 @@ def test_states_become_digits_as_by_the_node(
     node = dc.Discrete(6, 10, g=g, codebook="given", residual=residual, gate="vector").to(DEVICE)
     dc.Dials(tau=0.7, beta=0.0, alpha=alpha).attach(node)
     x, codebook = x.to(DEVICE), codebook.to(DEVICE)
-    monkeypatch.setattr(digits, "_has_kernel", lambda node, x: True)
+    monkeypatch.setattr(latent_tree, "_has_kernel", lambda node, x: True)
     torch.manual_seed(3)
     fused = latent_tree.as_digits(node, x, codebook)
-    monkeypatch.setattr(digits, "_has_kernel", lambda node, x: False)
+    monkeypatch.setattr(latent_tree, "_has_kernel", lambda node, x: False)
     if residual != "drop":
         assert relative_error(fused, latent_tree.as_digits(node, x, codebook)) < TOLERANCE
         return
