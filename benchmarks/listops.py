@@ -88,7 +88,7 @@ def rows_by_length(lengths: Tensor) -> dict[int, Tensor]:
 def plain(batches: Sequence[Batch], device: torch.device) -> Contender:
     """One model, eager; ``batches`` of one length each, in the order to take them."""
     model = Plain().to(device)
-    dc.Dials(**PAPER.schedules()).attach(model)
+    dc.Dials(**PAPER.schedules(), every=1).attach(model)
     optimizer = torch.optim.Adam(model.parameters(), PAPER.lr, fused=True)
     endless = itertools.cycle(batches)
 
@@ -119,7 +119,7 @@ def population(data: Data, device: torch.device, size: int) -> Contender:
     """The paper's network ``size`` times as one program: eager on the CPU, captured on CUDA."""
     replicas = [replace(PAPER, seed=seed) for seed in range(size)]
     models = dc.Population(lambda: TASK.model(PAPER), range(size), device)
-    models.set_dials([dc.Dials(**settings.schedules()).at(0) for settings in replicas])
+    models.set_dials([dc.Dials(**settings.schedules(), every=1).at(0) for settings in replicas])
     batches = batches_per_epoch(data, PAPER.batch)
     orders = [
         [order_of_epoch(count, replica.seed, 0, table) for replica in replicas]
@@ -151,7 +151,7 @@ def of_length(data: Data, length: int) -> Data:
     batches = 4
     chosen = rows.repeat(1 + batches * PAPER.batch // len(rows))[: batches * PAPER.batch]
     tables = {"train": {name: tensor[chosen] for name, tensor in table.items()}}
-    return Data({**tables, "test": tables["train"]}, "long")
+    return replace(data, splits={**tables, "test": tables["train"]}, fingerprint="long")
 
 
 def peak_memory(data: Data, device: torch.device) -> Record:

@@ -1,7 +1,7 @@
 """Speed and memory of mix, choose and cross_entropy over a codebook, against whole matrices.
 
     python benchmarks/mix.py            # measure on the CPU, and on CUDA where there is one
-    python benchmarks/mix.py --table    # the records as a table, as in docs/mix.md
+    python benchmarks/mix.py --table    # the records as a table, as in docs/codebook.md
 
 A run takes about five minutes on 2 CPU cores, and two on an H200, half of which compiles kernels.
 It writes benchmarks/results/mix-DEVICE.json.

@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 import statistics
 from dataclasses import replace
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -33,14 +34,15 @@ import dcgraph as dc
 from dcgraph.experiments.engine import Data
 from dcgraph.experiments.engine.memory import keep_freed_memory
 from dcgraph.experiments.engine.step import Stepper
-from dcgraph.experiments.tasks import get_task
+from dcgraph.experiments.tasks.addition.data.examples import to_batch
+from dcgraph.experiments.tasks.addition.settings import PAPER
+from dcgraph.experiments.tasks.addition.task import Addition
 
 REPLICAS = {"cpu": (1, 8, 32), "cuda": (1, 8, 64)}
 SECONDS = {"cpu": 60, "cuda": 25}  # of timed steps, all contenders together
 IMAGES, PAIRS, TESTED = 60_000, 30_000, 100
 
-TASK = get_task("addition")
-PAPER = TASK.presets["paper"]
+TASK = Addition()
 STEPS_PER_EPOCH = PAIRS // PAPER.batch
 
 _LONGEST_BLOCK = STEPS_PER_EPOCH // 8  # few blocks begin an epoch, the median has none
@@ -70,7 +72,7 @@ class Plain(nn.Module):
 
 def random_data() -> Data:
     """As many images and pairs as MNIST addition has, already in memory as bytes."""
-    shared = {
+    constants = {
         "images": torch.randint(256, (IMAGES, 28, 28), dtype=torch.uint8),
         "labels": torch.randint(10, (IMAGES,)),
     }
@@ -79,16 +81,16 @@ def random_data() -> Data:
         "test": torch.randint(IMAGES, (TESTED, 2)),
     }
     splits = {
-        split: {"images": rows, "total": shared["labels"][rows].sum(-1)}
+        split: {"images": rows, "total": constants["labels"][rows].sum(-1)}
         for split, rows in pairs.items()
     }
-    return Data(splits, "random", shared)
+    return Data(splits, "random", constants, partial(to_batch, PAPER))
 
 
 def plain(data: Data, device: torch.device, *, fused: bool) -> Contender:
     """One model, eager, nothing read back from the device."""
     model = Plain().to(device)
-    dc.Dials(**PAPER.schedules()).attach(model)
+    dc.Dials(**PAPER.schedules(), every=1).attach(model)
     optimizer = torch.optim.Adam(model.parameters(), PAPER.lr, fused=fused or None)
     images, train = data.constants["images"], data.table("train")
     order = torch.randperm(PAIRS, device=device).split(PAPER.batch)
@@ -109,7 +111,7 @@ def population(data: Data, device: torch.device, size: int, *, compiled: bool) -
     """The same network ``size`` times as one program: eager on the CPU, captured on CUDA."""
     replicas = [replace(PAPER, seed=seed) for seed in range(size)]
     models = dc.Population(lambda: TASK.model(PAPER), range(size), device)
-    models.set_dials([dc.Dials(**settings.schedules()).at(0) for settings in replicas])
+    models.set_dials([dc.Dials(**settings.schedules(), every=1).at(0) for settings in replicas])
     orders = [torch.randperm(PAIRS) for _ in replicas]
 
     with stopwatch(device) as setup:

@@ -55,17 +55,19 @@ STARTS_THE_COMMAND_LINE = "dcgraph.__main__"
 IN_FUNCTIONS = {  # importer, imported: why it is not at the top of the module
     ("dcgraph.*", "dcgraph.kernels._*"): "imports Triton, which is optional and takes a second",
     ("dcgraph.dials", "dcgraph._dialled"): "imports torch, without which schedules are computed",
-    ("dcgraph.experiments.*", "tyro"): "extra cli",
+    ("dcgraph.experiments.tasks.*", "*.kernels*"): "imports Triton",
+    ("dcgraph.experiments.tasks", "dcgraph.experiments.engine.task"): "imports torch, and tables "
+    "are shown without",
+    ("dcgraph.experiments.cli*", "dcgraph.experiments.*"): "imports torch, and --help answers "
+    "without",
+    ("dcgraph.experiments.cli*", "torch"): "--help answers without",
     ("dcgraph.experiments.*", "tqdm"): "extra cli",
     ("dcgraph.experiments.*", "safetensors*"): "extra cli",
     ("dcgraph.experiments.*", "jinja2"): "extra cli",
+    ("dcgraph.experiments.*", "numpy"): "extra cli",
     ("dcgraph.experiments.*", "markupsafe"): "comes with jinja2, extra cli",
+    ("dcgraph.experiments.*", "PIL"): "extra cli",
     ("dcgraph.experiments.*", "*tensorboard*"): "extra tensorboard",
-    ("dcgraph.experiments.cli*", "dcgraph.experiments.*"): "imports torch, and --help has no need",
-    ("dcgraph.experiments.tasks.*", "*.kernels.*"): "imports Triton",
-    ("dcgraph.experiments.tasks.*.task", "*.commands"): "only some commands need it",
-    ("dcgraph.experiments.tasks.*.task", "*.exhibits"): "only reports need it",
-    ("dcgraph.experiments.tasks.*.commands", "*.page"): "only some commands need it",
 }
 
 WITHOUT_TORCH = [
@@ -74,6 +76,17 @@ WITHOUT_TORCH = [
     "dcgraph.dials",
     "dcgraph.kernels",
     "dcgraph.schedules",
+    *(f"dcgraph.experiments.{name}" for name in ("cli", "engine", "figures", "tasks")),
+    *(f"dcgraph.experiments.cli.{name}" for name in ("parsing", "tables", "tasks", "train")),
+    *(
+        f"dcgraph.experiments.engine.{name}"
+        for name in ("errors", "files", "metrics", "records", "settings", "tables")
+    ),
+    *(
+        f"dcgraph.experiments.tasks.{task}.{name}"
+        for task in ("addition", "listops", "paths")
+        for name in ("settings", "tables")
+    ),
 ]
 
 

@@ -26,10 +26,10 @@ from dcgraph.experiments.tasks.paths.tables import (
 )
 
 RESULTS = Path(__file__).parents[2] / "results"
-OURS, ONCE, PAPERS = (
+OURS, ONCE, SOFT = (
     "Our variant",
     "Our variant, triples once",
-    "The paper's method in 30 epochs, triples once",
+    "Soft hops, our settings, triples once",
 )
 
 
@@ -98,8 +98,8 @@ def test_the_targets_of_path_queries_are_reached() -> None:
         one = cells[f"{OURS}, paths up to 5", f"{metric}, argmax, bidirectional"]["mean"]
         assert one - coke[metric] > least, "one entity followed, and above CoKE"
     for length in (1, 2, 5):
-        assert lead(PAPERS, length, "H@10") > 0.5
-        assert lead(PAPERS, length, "MQ") > (0.3 if length < 5 else -0.15)
+        assert lead(SOFT, length, "H@10") > 0.5
+        assert lead(SOFT, length, "MQ") > (0.3 if length < 5 else -0.15)
     assert lead("FB13: our variant", 5, "H@10") > 9 and lead("FB13: our variant", 5, "MQ") > 3.5
     assert (
         lead("FB13: our variant", 5, "H@10", "beam search") > 13
@@ -180,11 +180,20 @@ def test_what_the_docs_say_of_short_runs() -> None:
     )
 
 
-def test_baselines_on_wn11_stay_behind_as_the_docs_say() -> None:
-    cells = {(cell["row"], cell["column"]): cell["mean"] for cell in as_json(PATHS, RESULTS)}
-    baselines = [
-        row.name for row in PATHS.rows if not row.name.startswith(("Our", "The paper", "FB13"))
+def test_our_variant_and_coke_as_published_by_argmax() -> None:
+    """On WN11 level in MQ and a bit below in H@10, on FB13 level in H@10 and below in MQ."""
+    cells = {(cell["row"], cell["column"]): cell for cell in as_json(PATHS, RESULTS)}
+    ahead = [
+        cells[row, column]["mean"] - cells[coke, column]["paper"][0]
+        for row, coke in ((OURS, "CoKE"), ("FB13: our variant", "FB13: CoKE"))
+        for column in ("H@10, optimistic ties", "MQ, optimistic ties")
     ]
+    assert ahead == pytest.approx([-0.4, 0.0, 0.3, -1.8], abs=0.05)
+
+
+def test_how_far_baselines_on_wn11_come_in_a_third_of_the_epochs() -> None:
+    cells = {(cell["row"], cell["column"]): cell["mean"] for cell in as_json(PATHS, RESULTS)}
+    baselines = [row.name for row in PATHS.rows if not row.name.startswith(("Our", "Soft", "FB13"))]
     assert len(baselines) == 8
     for name in baselines:
         gained = cells[name, "H@10, beam search"] - cells[name, "H@10, realistic ties"]
@@ -254,7 +263,7 @@ def test_the_likeliest_of_many_on_fb15k_237() -> None:
     assert [min(largest[1:]), max(largest[1:])] == pytest.approx([0.26, 0.30], abs=0.005)
 
 
-def test_a_beam_is_better_on_fb15k_237() -> None:
+def test_beam_search_is_better_on_fb15k_237() -> None:
     one, many = (
         {(cell["row"], cell["column"]): cell["mean"] for cell in as_json(table, RESULTS)}
         for table in (FB15K_237, FB15K_237_BEAM)
@@ -263,8 +272,8 @@ def test_a_beam_is_better_on_fb15k_237() -> None:
         assert all(many[row, f"{k}"] > one[row, f"{k}"] + 2 for k in range(2, 11))
 
 
-def test_a_beam_is_better_as_the_docs_say() -> None:
-    """Ours loses little with every relation, and models of other training much more."""
+def test_beam_search_is_better_as_the_docs_say() -> None:
+    """The paper's method loses little with every relation, others much more."""
     cells = {
         (table.name, cell["row"], cell["column"]): cell["mean"]
         for table in (SMALL, SMALL_BEAM)

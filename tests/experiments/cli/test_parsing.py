@@ -119,6 +119,23 @@ def test_words_after_the_first_can_be_passed_on() -> None:
         call(first, "do", [])
 
 
+def test_an_option_can_be_required(capsys: pytest.CaptureFixture[str]) -> None:
+    def go(*, model: Path) -> Path:
+        """Go.
+
+        Args:
+            model: a file.
+        """
+        return model
+
+    assert call(go, "do", ["--model", "x"]) == Path("x")
+    with pytest.raises(CommandError, match="required: --model; see: do --help"):
+        call(go, "do", [])
+    with pytest.raises(SystemExit):
+        call(go, "do", ["--help"])
+    assert "a file (required)" in capsys.readouterr().out
+
+
 def test_a_positional_argument_can_have_a_default() -> None:
     def go(name: str = "all", /) -> str:
         return name

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import dcgraph as dc
 from dcgraph.experiments.engine.runs import replica_name
 from dcgraph.experiments.engine.settings import (
     Settings,
@@ -44,7 +45,7 @@ def test_impossible_settings_say_what_is_possible(changes: dict[str, Any], word:
 
 
 def at(settings: Settings, t: int) -> dict[str, float]:
-    return {name: schedule(t) for name, schedule in settings.schedules().items()}
+    return dc.Dials(**settings.schedules()).at(t)
 
 
 def test_the_switches_are_the_papers() -> None:

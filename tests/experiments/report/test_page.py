@@ -335,6 +335,13 @@ def test_the_command_writes_it_and_resuming_repeats_it(
     assert written.partition("Written")[0] == repeated.partition("Written")[0]
 
 
+def test_a_run_without_a_step_has_a_page(tmp_path: Path) -> None:
+    assert cli.main([*TRAIN, "--epochs", "0", "--out", str(tmp_path / "run")]) == 0
+    read = Page((tmp_path / "run" / "report.html").read_text())
+    assert "0 steps" in read.text
+    assert not charts_of(read), "nothing happened over training"
+
+
 def test_a_page_that_fails_says_that_nothing_is_lost(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

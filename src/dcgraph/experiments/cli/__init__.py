@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from ... import __version__
-from ..._names import closest
+from ..._arguments import closest
 from ..engine.errors import CheckpointError, DataError, Interrupted, ModelError, RecordError
 from ..figures import FIGURES, Figure
 from ..tasks import TABLES, TASKS, Entry
@@ -52,6 +52,7 @@ _EXTRAS = {
     "tqdm": "cli",
     "safetensors": "cli",
     "jinja2": "cli",
+    "numpy": "cli",
     "PIL": "cli",
     "tensorboard": "tensorboard",
 }

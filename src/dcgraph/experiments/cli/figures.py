@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from ..._names import closest
+from ..._arguments import closest
 from ..figures import FIGURES, make
 from .parsing import CommandError
 

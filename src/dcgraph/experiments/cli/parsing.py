@@ -60,6 +60,8 @@ class Argument:
             return
         if default is not None and not self.positional:
             options["help"] += " (default: %(default)s)"
+        elif required and not self.positional:
+            options["help"] += " (required)"
         if kind is bool:
             options["action"] = argparse.BooleanOptionalAction
         elif get_origin(kind) is Literal:

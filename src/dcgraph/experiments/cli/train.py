@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
-from ..._names import closest
+from ..._arguments import closest
 from ..engine.errors import DataError, Interrupted
 from ..engine.files import write_json
 from ..engine.memory import keep_freed_memory

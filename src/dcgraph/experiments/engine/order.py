@@ -1,4 +1,4 @@
-"""The order of examples and of tables in an epoch: a matter of seeds alone."""
+"""The order of examples and of tables in an epoch: only a matter of seeds."""
 
 from __future__ import annotations
 

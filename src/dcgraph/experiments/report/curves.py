@@ -73,7 +73,8 @@ def _lines(group: Group, values_of: Callable[[Replica], Sequence[float | None]])
 
 
 def _epoch(replica: Replica, step: int) -> float:
-    return step / replica.record.steps_per_epoch
+    record = replica.record
+    return float(step / record.steps_per_epoch) if record.steps else 0.0
 
 
 def _mean_over(
@@ -117,7 +118,7 @@ def dials_of(groups: Sequence[Group]) -> dict[str, Any]:
 def _values_of(dial: str, group: Group) -> list[Point]:
     first, settings = group.replicas[0], group.settings
     steps = first.record.steps
-    every = max(1, steps // settings.epochs // settings.schedule_steps)
+    every = max(1, steps // max(1, settings.epochs) // settings.schedule_steps)
     dials = Dials(**settings.schedules(), every=every)
     shown = sorted({round(steps * k / _DIAL_POINTS) for k in range(_DIAL_POINTS + 1)})
     return [(_epoch(first, step), dials.at(step)[dial]) for step in shown]

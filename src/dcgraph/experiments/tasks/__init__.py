@@ -6,7 +6,7 @@ import importlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..._names import closest
+from ..._arguments import closest
 from ..engine.tables import Table
 
 if TYPE_CHECKING:

@@ -18,25 +18,20 @@ from dcgraph.experiments.tasks.addition.task import Addition
 from pages import Page
 
 
-def trained(folder: Path, settings: AdditionSettings) -> list[Replica]:
-    """A short run of two seeds; their records and models."""
+def trained(folder: Path, settings: AdditionSettings) -> Replica:
+    """A short run; its record and model."""
     short = replace(settings, epochs=1, batch=4000, evaluations=4)
-    jobs = [
-        Job(replace(short, seed=seed), folder / f"{seed}.json", folder / f"{seed}.safetensors")
-        for seed in range(2)
-    ]
-    list(perform(Addition(), jobs, folder / "work"))
-    return [
-        Replica("all", read_record(job.record), read_probes(job.record), job.model) for job in jobs
-    ]
+    job = Job(short, folder / "record.json", folder / "model.safetensors")
+    list(perform(Addition(), [job], folder / "work"))
+    return Replica("all", read_record(job.record), read_probes(job.record), job.model)
 
 
 @pytest.mark.parametrize("model", ["discrete", "deepproblog"])
 def test_two_summands_and_models_without_nodes(model: str, tmp_path: Path) -> None:
     way = AdditionSettings(images="digits", digits=3, summands=2, model=model)  # type: ignore[arg-type]
-    replicas = trained(tmp_path, way)
+    replica = trained(tmp_path, way)
     path = tmp_path / "report.html"
-    write_report(path, Addition(), replicas, title="two", command="dcgraph ...")
+    write_report(path, Addition(), [replica], title="two", command="dcgraph ...")
     read = Page(path.read_text())
     sections = {section["id"] for section in read.all("section")}
     assert ("dials" in sections) == ("chain" in sections) == (model == "discrete")
@@ -45,7 +40,7 @@ def test_two_summands_and_models_without_nodes(model: str, tmp_path: Path) -> No
 
 
 def test_the_panels_are_what_the_model_does(tmp_path: Path) -> None:
-    replica = trained(tmp_path, DEMO)[0]
+    replica = trained(tmp_path, DEMO)
     assert replica.model is not None
     model, settings = load_model(replica.model, Addition())
     assert isinstance(settings, AdditionSettings)

@@ -7,20 +7,25 @@ import math
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dcgraph.experiments import cli
-from dcgraph.experiments.cli.parsing import parse_options
 from dcgraph.experiments.engine import Outcome
 from dcgraph.experiments.engine.errors import DataError, ModelError
 from dcgraph.experiments.engine.models import load_model, save_model
+from dcgraph.experiments.tasks.paths import commands, evaluation
 from dcgraph.experiments.tasks.paths import data as path_data
-from dcgraph.experiments.tasks.paths import evaluation
 from dcgraph.experiments.tasks.paths.commands import Commands
 from dcgraph.experiments.tasks.paths.data import PathData, load
 from dcgraph.experiments.tasks.paths.decoding import INVERSE_TEMPERATURES, beam_scores, step_scores
-from dcgraph.experiments.tasks.paths.evaluation import evaluate, evaluation_sets
+from dcgraph.experiments.tasks.paths.evaluation import (
+    EvaluationSet,
+    Protocol,
+    evaluate,
+    evaluation_sets,
+)
 from dcgraph.experiments.tasks.paths.settings import (
     BIDIRECTIONAL_WEIGHT,
     INVERSE_TEMPERATURE,
@@ -123,6 +128,27 @@ def test_the_calibrated_inverse_temperature_is_kept(
     save_model(path, Paths(), settings, model, 0.5, {INVERSE_TEMPERATURE: math.nan})
     assert cli.main(["evaluate", "paths", "--model", str(path), "--beam", own]) == 1
     assert "use a finite number above 0" in capsys.readouterr().err
+
+
+def test_another_beam_is_calibrated_on_the_validation_split(
+    saved: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked, chosen_on = [], []
+
+    def sets(data: PathData, protocol: Protocol, *splits: str, **options: Any) -> Any:
+        asked.append(splits)
+        return evaluation_sets(data, protocol, *splits, **options)
+
+    def chosen(model: Any, evaluation_set: EvaluationSet, *given: Any) -> float:
+        chosen_on.append({table["path"].shape[1] for table in evaluation_set.tables})
+        return 2.0
+
+    monkeypatch.setattr(commands, "evaluation_sets", sets)
+    monkeypatch.setattr(commands, "calibrate_inverse_temperature", chosen)
+    assert cli.main(["evaluate", "paths", "--model", str(saved), "--beam", "2"]) == 0
+    assert json.loads(capsys.readouterr().out)[INVERSE_TEMPERATURE] == 2.0
+    assert asked == [("test",), ("validation",)]
+    assert chosen_on == [{1, 2, 3}], "of the lengths by which the weights were selected"
 
 
 def test_predict_and_evaluate_bidirectionally(
@@ -249,7 +275,7 @@ def test_mistakes_are_one_line(
         assert complaint in error and error.count("\n") == 1, error
 
 
-def test_data_writes_what_can_be_loaded(tmp_path: Path) -> None:
+def test_data_writes_what_can_be_loaded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data_command = Commands(Paths).data
     source, out = tmp_path / "graph", tmp_path / "out"
     path_data.write(source, PathData(random_graph(20, 3, 90, seed=0), {}))
@@ -257,8 +283,8 @@ def test_data_writes_what_can_be_loaded(tmp_path: Path) -> None:
     assert load(str(out)).fingerprint == load(str(source), seed=3).fingerprint
     assert "paths/test.txt.gz: 150 lines" in said and said.endswith(f"path queries, in {out}.")
     options = ["--graph", str(source), "--out", str(tmp_path / "b"), "--seed", "3"]
-    again = parse_options(data_command, "dcgraph data paths", options)
-    assert again == said.replace(str(out), str(tmp_path / "b"))
+    assert cli.main(["data", "paths", *options]) == 0
+    assert capsys.readouterr().out == said.replace(str(out), str(tmp_path / "b")) + "\n"
     assert data_command(graph=str(out), out=out, seed=3) == said, "in its place"
     (out / "paths" / "test.npz").write_text("would be read in place of test.txt.gz")
     with pytest.raises(DataError, match=r"holds test.npz already; choose an empty folder\.$"):

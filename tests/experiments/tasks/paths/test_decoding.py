@@ -67,10 +67,10 @@ def test_beam_search_over_all_entities_sums_over_all_paths(
     steps = transitions(model, inverse_temperature)
     found = by_beam(model, SHAPE.entities, inverse_temperature)(SOURCES, PATHS)
     for query, path in enumerate(PATHS.tolist()):
-        law = torch.eye(SHAPE.entities).double()[query]
+        distribution = torch.eye(SHAPE.entities).double()[query]
         for relation in path:
-            law = law @ steps[relation]
-        torch.testing.assert_close(found[query].exp().double(), law, atol=1e-6, rtol=1e-4)
+            distribution = distribution @ steps[relation]
+        torch.testing.assert_close(found[query].exp().double(), distribution, atol=1e-6, rtol=1e-4)
 
 
 @torch.no_grad()
@@ -80,15 +80,17 @@ def test_a_beam_keeps_the_likeliest(model: PathModel, beam: int) -> None:
     for query, path in enumerate(PATHS.tolist()):
         some = slice(query, query + 1)
         beams = list(beam_search(step_scores(model), SOURCES[some], PATHS[some], beam))
-        law = torch.eye(SHAPE.entities).double()[query]
+        distribution = torch.eye(SHAPE.entities).double()[query]
         for relation, now in zip(path, beams, strict=True):
-            law = law @ steps[relation]
-            torch.testing.assert_close(now.log_weights[0].exp().double(), law, atol=1e-6, rtol=1e-4)
-            kept = sorted(range(SHAPE.entities), key=lambda e: -float(law[e]))[:beam]
+            distribution = distribution @ steps[relation]
+            torch.testing.assert_close(
+                now.log_weights[0].exp().double(), distribution, atol=1e-6, rtol=1e-4
+            )
+            kept = sorted(range(SHAPE.entities), key=lambda e: -float(distribution[e]))[:beam]
             assert now.kept[0].tolist() == kept
-            rest = torch.zeros_like(law)
-            rest[kept] = law[kept] / law[kept].sum()
-            law = rest
+            rest = torch.zeros_like(distribution)
+            rest[kept] = distribution[kept] / distribution[kept].sum()
+            distribution = rest
 
 
 @torch.no_grad()
@@ -199,8 +201,10 @@ def test_bidirectional_beam_search_over_all_entities_sums_over_all_paths(
         weights = torch.eye(ENTITIES).double()[query]
         for relation in path:
             weights = weights @ steps[relation]
-        law = weights / weights.sum()
-        torch.testing.assert_close(found[query].softmax(0).double(), law, atol=1e-6, rtol=1e-4)
+        distribution = weights / weights.sum()
+        torch.testing.assert_close(
+            found[query].softmax(0).double(), distribution, atol=1e-6, rtol=1e-4
+        )
 
 
 @torch.no_grad()
@@ -220,8 +224,8 @@ def test_relations_met_later_are_counted_too(both_ways: Bidirectional) -> None:
         path = torch.full((ENTITIES, 1), relation).int()
         expected = steps_of(both_ways, 0.5)[relation]
         found = weighed(0.5)(SOURCES, path).softmax(1).double()
-        law = expected / expected.sum(1, keepdim=True)
-        torch.testing.assert_close(found, law, atol=1e-6, rtol=1e-4)
+        distribution = expected / expected.sum(1, keepdim=True)
+        torch.testing.assert_close(found, distribution, atol=1e-6, rtol=1e-4)
 
 
 def test_what_takes_a_cpu_long_is_said(

@@ -208,10 +208,10 @@ def test_splits_share_their_sets() -> None:
     both = evaluation_sets_of(graph.adjacency(), splits, "range")
     assert all(both[split].constants is both["train"].constants for split in splits)
     for split, groups in splits.items():
-        alone = asked(graph, groups, "range")
-        for ours, own in zip(both[split].tables, alone.tables, strict=True):
+        by_itself = asked(graph, groups, "range")
+        for ours, own in zip(both[split].tables, by_itself.tables, strict=True):
             mine = negatives(both[split].constants, ours, 18)
-            assert torch.equal(mine, negatives(alone.constants, own, 18))
+            assert torch.equal(mine, negatives(by_itself.constants, own, 18))
 
 
 def test_the_first_queries_are_a_small_set() -> None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
+from dcgraph.experiments.engine.metrics import Metric
+from dcgraph.experiments.engine.records import Curve, Population, Record, Selection
 from dcgraph.experiments.engine.settings import Settings
 from dcgraph.experiments.engine.tables import Run, Table
 from dcgraph.experiments.tasks.paths import search, tables
@@ -36,7 +39,8 @@ def test_a_run_has_one_name_and_a_name_one_run() -> None:
         assert re.fullmatch(r"[a-z0-9]+([-.][a-z0-9]+)*", run.name) and len(run.name) <= 45
         assert isinstance(run.settings, PathSettings) and run.settings.seed == 0
     assert len(names) > 90
-    assert all(len(some) == 1 for some in (*names.values(), *settings.values(), *kept.values()))
+    for some in (names, settings, kept):
+        assert {len(each) for each in some.values()} == {1}
 
 
 def test_the_names_of_runs_begin_with_their_graph() -> None:
@@ -71,21 +75,68 @@ def test_rows_and_columns_have_names_of_their_own(table: Table) -> None:
     assert all(column in table.columns for row in table.rows for column in row.paper)
 
 
+def record_with(metrics: list[Metric], curve: list[Metric], selected: Metric) -> Record:
+    """Metric number k is k / 100, so that a column shows its number; at another step it is 0."""
+    values = {metric: number / 100 for number, metric in enumerate(metrics)}
+    seen = {metric: [0.0, number / 100] for number, metric in enumerate(curve)}
+    return Record(
+        task="paths", settings={"epochs": 7}, code="", data="", hardware="", torch="",
+        seconds=360.0, steps=20, parameters=1, population=Population("", 3),
+        selection=Selection(selected, 20), stopped_at=None,
+        curve=Curve([10, 20], [1.0, 1.0], dict(seen)),
+        calibration={"inverse temperature": 3.0, "bidirectional weight": 0.25},
+        metrics=dict(values),
+    )  # fmt: skip
+
+
+def shown(table: Table, record: Record) -> dict[str, float | None]:
+    return {column.title: column.value(record) for column in table.columns}
+
+
 def test_columns_of_the_papers_table() -> None:
-    assert [column.title for column in tables.PATHS.columns] == [
-        "MQ, optimistic ties",
-        "H@10, optimistic ties",
-        "MQ, realistic ties",
-        "H@10, realistic ties",
-        "MQ, beam search",
-        "H@10, beam search",
-        "MQ, argmax, bidirectional",
-        "H@10, argmax, bidirectional",
-        "MQ, beam search, bidirectional",
-        "H@10, beam search, bidirectional",
-        "epochs",
-        "minutes a run",
-    ]
+    names = {
+        "optimistic ties": {"ties": "optimistic"},
+        "realistic ties": {},
+        "beam search": {"decoder": "beam"},
+        "argmax, bidirectional": {"bidirectional": True},
+        "beam search, bidirectional": {"decoder": "beam", "bidirectional": True},
+    }
+    metrics = [Metric(name, **how) for how in names.values() for name in ("MQ", "H@10")]  # type: ignore[arg-type]
+    titles = [f"{name}, {words}" for words in names for name in ("MQ", "H@10")]
+    others = [replace(metric, length=1) for metric in metrics]
+    others += [replace(metric, set="validation") for metric in metrics]
+    record = record_with(metrics + others, [], metrics[0])
+    expected = {title: pytest.approx(number) for number, title in enumerate(titles)}
+    for table in (tables.PATHS, tables.EXTRAPOLATION):
+        assert shown(table, record) == {**expected, "epochs": 7, "minutes a run": 2}
+    assert list(shown(tables.PATHS, record)) == [*titles, "epochs", "minutes a run"]
+
+
+def test_columns_by_length() -> None:
+    for table, how in (
+        (tables.FB15K_237, {}),
+        (tables.SMALL, {}),
+        (tables.SMALL_BEAM, {"decoder": "beam"}),
+        (tables.FB15K_237_BEAM, {"decoder": "beam"}),
+        (tables.SMALL_BIDIRECTIONAL, {"decoder": "beam", "bidirectional": True}),
+    ):
+        metrics = [Metric("MRR", length=length, **how) for length in range(1, 11)]  # type: ignore[arg-type]
+        found = shown(table, record_with(metrics, [], metrics[0]))
+        for number in range(10):
+            assert found.pop(f"{number + 1}") == pytest.approx(number)
+        assert found in ({}, {"weight": 0.25}, {"epochs": 7, "minutes a run": 2})
+        assert ("weight" in found) == (table is tables.SMALL_BIDIRECTIONAL)
+
+
+def test_columns_of_the_search_are_of_the_selected_weights() -> None:
+    curve = [Metric("loss", "validation"), Metric("MQ", "validation"), Metric("H@10", "validation")]
+    record = record_with([Metric("MQ"), Metric("H@10")], curve, curve[2])
+    assert shown(search.SHORT, record) == {
+        "MQ, validation": 1, "H@10, validation": 2, "epochs": 7, "minutes a run": 2
+    }  # fmt: skip
+    for table in (search.SEARCH, search.NOISE):
+        found = shown(table, record)
+        assert found["H@10, validation"] == 2 and found["H@10, realistic ties"] == 1
 
 
 def test_tables_and_settings_need_no_torch() -> None:

@@ -14,8 +14,9 @@ from dcgraph.experiments.engine import Outcome, train
 from dcgraph.experiments.engine.metrics import Metric, Metrics
 from dcgraph.experiments.engine.models import calibration_of
 from dcgraph.experiments.engine.records import read_record
-from dcgraph.experiments.engine.runs import Job, perform
+from dcgraph.experiments.engine.runs import Job, make_records, perform
 from dcgraph.experiments.engine.task import Data
+from dcgraph.experiments.report import Replica, write_report
 from dcgraph.experiments.tasks.paths import decoding
 from dcgraph.experiments.tasks.paths.data.graph import query_of
 from dcgraph.experiments.tasks.paths.decoding import (
@@ -28,6 +29,7 @@ from dcgraph.experiments.tasks.paths.decoding import (
 from dcgraph.experiments.tasks.paths.evaluation import (
     Evaluation,
     EvaluationSet,
+    best_of,
     evaluate,
     evaluation_sets_of,
 )
@@ -206,10 +208,12 @@ def test_the_weight_is_calibrated_on_the_validation_split_too(
     assert isinstance(settings, PathSettings)
     data, seen = task.data(settings), []
     sizes = {split: data.size(split) for split in ("validation", "test")}
-    best_of = decoding.best_of
-    monkeypatch.setattr(
-        decoding, "best_of", lambda *given: (seen.append(len(given[1])), best_of(*given))[1]
-    )
+
+    def watched(scores: Any, asked: EvaluationSet, *given: Any) -> Any:
+        seen.append(len(asked))
+        return best_of(scores, asked, *given)
+
+    monkeypatch.setattr(decoding, "best_of", watched)
     task.calibrate(outcome.model(0), settings, data)
     assert seen == [sizes["validation"]] * 2 and sizes["test"] not in seen
 
@@ -254,6 +258,19 @@ def test_the_panel_has_walks_of_each_length(trained: tuple[Paths, Outcome]) -> N
     assert shown.title == "Paths it walked"
     lengths = [len(row) for row in getattr(shown, "rows")]  # noqa: B009
     assert lengths == [2, 2, 3, 3, 4, 4, 5, 5, 6, 6]
+
+
+def test_the_page_shows_what_the_weights_were_selected_by(
+    trained: tuple[Paths, Outcome], tmp_path: Path
+) -> None:
+    task, outcome = trained
+    settings = outcome.replicas[0]
+    assert isinstance(settings, PathSettings)
+    records = make_records(task, outcome, task.data(settings))
+    replicas = [Replica("ring", record) for record in records]
+    write_report(tmp_path / "page.html", task, replicas, title="a ring", command="none")
+    page = (tmp_path / "page.html").read_text()
+    assert "MRR on the validation set, hard" in page and "every replica: MRR, argmax" in page
 
 
 def test_single_relations_have_no_chain_to_look_at(ring: Path) -> None:

@@ -193,7 +193,7 @@ def _parsed(texts: Iterable[str]) -> list[Expression]:
             found.append(parse(text))
         except ValueError as error:
             cut = text in TOKENS  # by the shell
-            reason = f"{text!r} alone is none; put the whole one in quotes." if cut else error
+            reason = f"{text!r} is not a whole one; put all of it in quotes." if cut else error
             raise DataError(f"expression {number}: {reason}") from None
     return found
 

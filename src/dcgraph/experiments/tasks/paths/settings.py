@@ -101,6 +101,10 @@ class PathSettings(Settings):
         if self.model == "coke" and 2 * self.dim % HEADS:
             raise ValueError(f"dim={self.dim}, but coke has {HEADS} heads; use an even number.")
 
+    def trains_inverse(self, hops: int) -> bool:
+        """Whether the inverses of paths of a length are trained on, too."""
+        return self.inverse == "paths" or (self.inverse == "triples" and hops == 1)
+
 
 def compressed(settings: S, epochs: int) -> S:
     """The same schedules in fewer epochs, or more: dials and evaluations keep their shares of them.

@@ -19,7 +19,7 @@ from ...engine.settings import Settings
 from ...engine.task import Batch, Data, Execution, Task
 from .baselines import BASELINES, CoKE
 from .commands import Commands
-from .data import PathData, load, load_graph, training_paths, trains_inverse, validation_tables
+from .data import PathData, load, load_graph, training_paths, validation_tables
 from .data.graph import KnowledgeGraph, Queries, inverse, unpacked
 from .decoding import (
     Walk,
@@ -229,7 +229,7 @@ def batch_maker(
         if not training:
             return rows | {settings.protocol: negatives(constants, rows, entities)}
         rows = unpacked(rows)
-        if trains_inverse(rows["path"].shape[1], settings):
+        if settings.trains_inverse(rows["path"].shape[1]):
             back = inverse(rows["path"].flip(1), relations)
             ends = {"source": rows["target"], "path": back, "target": rows["source"]}
             return {name: torch.cat([rows[name], ends[name]]) for name in ends}

@@ -15,8 +15,15 @@ import torch
 
 from dcgraph.experiments.engine.errors import DataError
 from dcgraph.experiments.tasks.paths import data as path_data
-from dcgraph.experiments.tasks.paths.data import GRAPHS, PathData, load, load_graph
-from dcgraph.experiments.tasks.paths.data.files import read_arrays, read_queries, write_queries
+from dcgraph.experiments.tasks.paths.data import (
+    GRAPHS,
+    PathData,
+    load,
+    load_graph,
+    read_arrays,
+    read_queries,
+    write_queries,
+)
 from dcgraph.experiments.tasks.paths.data.graph import KnowledgeGraph
 from dcgraph.experiments.tasks.paths.data.walks import sample
 from small_graphs import graph_of, random_graph, rows_of

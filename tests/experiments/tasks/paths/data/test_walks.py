@@ -52,12 +52,12 @@ def every_walk(graph: KnowledgeGraph, hops: int) -> dict[Walk, float]:
     """All walks with their probabilities, by the words of the paper."""
     edges = edges_of(graph)
     starts = sorted({head for head, _, _ in edges})
-    law: Counter[Walk] = Counter()
+    distribution: Counter[Walk] = Counter()
     todo: list[tuple[Walk, float]] = [((start, (), start), 1 / len(starts)) for start in starts]
     while todo:
         (source, path, now), p = todo.pop()
         if len(path) == hops:
-            law[source, path, now] += p  # type: ignore[assignment]
+            distribution[source, path, now] += p  # type: ignore[assignment]
             continue
         relations = sorted({label for head, label, _ in edges if head == now})
         for relation in relations:
@@ -65,7 +65,7 @@ def every_walk(graph: KnowledgeGraph, hops: int) -> dict[Walk, float]:
             todo += [
                 ((source, (*path, relation), end), p / len(relations) / len(ends)) for end in ends
             ]
-    return dict(law)
+    return dict(distribution)
 
 
 @pytest.mark.parametrize("hops", [1, 2, 3])
@@ -73,15 +73,17 @@ def test_the_distribution_of_walks_by_enumeration(hops: int) -> None:
     # Entity 5 has no triple; entity 0 has many ways on by one relation and one by another.
     edges = [(0, 0, 1), (0, 0, 2), (0, 0, 3), (0, 1, 4), (1, 0, 2), (3, 1, 3)]
     graph = graph_of({"train": edges}, entities=6)
-    law = every_walk(graph, hops)
-    assert sum(law.values()) == pytest.approx(1)
+    distribution = every_walk(graph, hops)
+    assert sum(distribution.values()) == pytest.approx(1)
     drawn = walks(graph.adjacency(), hops, 0, 40_000, STREAM)
     counts = Counter((s, tuple(p), t) for s, p, t in rows_of(drawn))
-    assert set(counts) <= set(law)
-    found = torch.tensor([counts[walk] for walk in law])
-    probabilities = torch.tensor([*law.values()], dtype=torch.float64)
+    assert set(counts) <= set(distribution)
+    found = torch.tensor([counts[walk] for walk in distribution])
+    probabilities = torch.tensor([*distribution.values()], dtype=torch.float64)
     assert chi_square_p(found, probabilities) > 1e-4
-    assert chi_square_p(found, torch.ones(len(law)) / len(law)) < 1e-4  # the test can fail
+    assert (
+        chi_square_p(found, torch.ones(len(distribution)) / len(distribution)) < 1e-4
+    )  # the test can fail
 
 
 def test_a_walk_depends_only_on_its_number() -> None:

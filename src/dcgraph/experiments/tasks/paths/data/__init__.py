@@ -1,21 +1,32 @@
-"""The data of path queries: graphs by name or folder, and which paths are trained on.
+"""The data of path queries: a graph by its name or folder, its queries, what is trained on.
 
-Its rooms: :mod:`.graph` has graphs, queries and CSR rows; :mod:`.walks` samples queries and finds
-what they reach; :mod:`.files` reads and writes both, with :mod:`.text` below it.
+Path queries stand in text files of the folder ``paths`` beside the triples, named as those are:
+source, tab, relations between commas, tab, target. ``**name`` is the inverse of a relation. Beside
+text there are .npz files with the arrays ``source`` [n], ``path`` [n, longest], padded with -1 on
+the right, and ``target`` [n], numbered like the graph.
+
+The other rooms: :mod:`.graph` has graphs, queries and CSR rows; :mod:`.walks` samples queries and
+finds what they reach; :mod:`.files` reads and writes graphs.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.resources import files as package_files
+from itertools import chain
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from ....._arguments import closest
 from ....engine.datasets import File, cache_folder, locate
@@ -25,103 +36,42 @@ from ....engine.task import Batch, fingerprint_of
 from ..settings import PathSettings
 from .files import (
     SPLITS,
-    TEXT_OR_ARRAYS,
+    TEXT,
+    columns_of,
+    fail_at,
     files_in,
+    numbering,
+    numbers_of,
     pick,
     read_graph,
-    read_queries,
+    read_lines,
+    shown,
     write_graph,
-    write_queries,
+    write_lines,
 )
-from .graph import KnowledgeGraph, Queries, inverse_paths, joined
+from .graph import INVERSE, KnowledgeGraph, Queries, inverse_paths, joined
 from .walks import path_hashes, sample
 
 _log = logging.getLogger(__name__)
 
 _LARGE = 1 << 20  # bytes of a text that is worth keeping as tensors
 
-# The small graphs are part of PyKEEN (Ali et al., 2021; MIT licence).
-_PYKEEN = "https://raw.githubusercontent.com/pykeen/pykeen/v1.11.1/src/pykeen/datasets"
 
-
-def _files(folder: str, checksums: Mapping[str, str], copy: str | None = None) -> dict[str, File]:
+def _graphs() -> dict[str, dict[str, File]]:
+    """From the list of checksums. The small graphs are part of PyKEEN (Ali et al., 2021; MIT)."""
+    listed = json.loads((package_files(__package__) / "graphs.json").read_text())
     return {
-        name: File(f"{folder}/{name}", sha256, () if copy is None else (f"{copy}/{name}",))
-        for name, sha256 in checksums.items()
+        graph: {
+            name: File(
+                f"{of['folder']}/{name}", sha256, (f"{of['copy']}/{name}",) if "copy" in of else ()
+            )
+            for name, sha256 in of["sha256"].items()
+        }
+        for graph, of in listed.items()
     }
 
 
-GRAPHS: dict[str, dict[str, File]] = {
-    "wn11": _files(
-        "wn11",
-        {
-            "dev.txt.gz": "7bbc11ffe72e54141cf14cacc39d9754ae4e0a03e382ca0dc86db4c8c105a00e",
-            "entities.txt.gz": "0d14553d9fe40a0d64a20e6f7cca1de94e27b60cc05fc26cd9a37ac79662f04a",
-            "paths/dev.npz": "fdca9ba847cc1b6eb2425541d3ad00e32b2a3d891fc17b55b0ed807e571f4c5f",
-            "paths/test.npz": "0619db4ba4d30431ae3fd5b5693322083fe69b723cca41f2e74fea64717817ea",
-            "paths/train.npz": "8041a8e74b0f04f87f1e58f7282656e6a35baff991fb436480cc4c4d4fdd8ad6",
-            "relations.txt": "1abbcb63f698476c510cb73996beee21699852278c243d445e6c9893a79f973c",
-            "test.txt.gz": "6ac2e9a7606feff7ae73274856464687e435e63e87cc91cf8895aef3e05e5990",
-            "train.txt.gz": "b840d4c0b8f6af92a75a78762dc4bb121b4cf6de6b6a64acd38c7abdac12a3af",
-        },
-    ),
-    "fb13": _files(
-        "fb13",
-        {
-            "dev.txt.gz": "f91e99fd1f5dc3fb3cd318a2048b4de0c79eca662ad2979b95f538aa54679b90",
-            "entities.txt.gz": "49ba69351d96e3bd38e8fb9d81914912d5467c9dad2a0991f48fcbd8d12ff66f",
-            "paths/dev.npz": "ec706c31d0c9748da52d895223b24c1346de6d211a93c9f02a16e9531a8abe48",
-            "paths/test.npz": "c5a8b0ac38b4fd77485b136eeb22d64756e95af43e9d627e923fb08dc141cac5",
-            "paths/train.npz": "7f93a05e3b22687466cecf2e844b1b548021f271a6269e9e9b62954346a4ecf5",
-            "relations.txt": "dd7e8f0e8f4926dd31acc536d5fe9f8743d24d1e4dcf1011f1a5cba77e58b9e1",
-            "test.txt.gz": "f20e01ac1d8bf59c14ae66570ce8e748aa01e9d0910bdbc841f5850252af3c34",
-            "train.txt.gz": "fcc42d3485685fbed23ae594426ef223708a11384393363af2cd0f38eb25b08a",
-        },
-    ),
-    "fb15k-237": _files(
-        "fb15k-237",
-        {
-            "test.txt.gz": "047a9ad8bc9c371ec319f1284a81dfe972a1dd2523ccb614e9b7b29e663f25d5",
-            "train.txt.gz": "25c2babac9aae6414004a5e4ce83534a48d2b60ec791e0b4f48bd926ebb2f20d",
-            "valid.txt.gz": "571cc165d7800ad21e71a641baf233f9c036e8fbe585b9d15f8c32b83f14022c",
-        },
-    ),
-    "wn18rr": _files(
-        "wn18rr",
-        {
-            "test.txt.gz": "44e826dc083adad5baea9dc96bb29f2bb7a55471078f2f26802a7f87de84a722",
-            "train.txt.gz": "be00cacfeffa49a33672df41e965dfccc60917da36cb05e777eec45130515848",
-            "valid.txt.gz": "d5c9c681ce9ac11cf41c31c5f94d9347c21bd2489ead507b15a00e6ab3069482",
-        },
-    ),
-    "nations": _files(
-        "small-kg/nations",
-        {
-            "test.txt": "3971085165b47b6aeaec68058c6d8d98b3005e929db81268410b95ae4db770ab",
-            "train.txt": "0830fa9da8e5bba2ccdaa45b7bdc9130451ba66b09ff2708f35fccaf82473e57",
-            "valid.txt": "2b337a62e51a2f45c283eac98a70d21b7e0e102136be1539b2a52c652a7b0530",
-        },
-        f"{_PYKEEN}/nations",
-    ),
-    "umls": _files(
-        "small-kg/umls",
-        {
-            "test.txt": "a7eb529a3d2810fcc96341ccc97c625a5e202f8389673aa6bd317eeebbb79014",
-            "train.txt": "873ef4925516b83e7f6f8cc02b4be51d848828710a7f65a956f0ac4a9e452f35",
-            "valid.txt": "025c98f8a4891e2a6582ec5b40ee0d904031edad9c52554522f4b7904820c98e",
-        },
-        f"{_PYKEEN}/umls",
-    ),
-    "kinships": _files(
-        "small-kg/kinships",
-        {
-            "test.txt": "05e5733265761d55be9c05bfaff5a8d0808df46f9c1e9d66cc3f2fe114e43d88",
-            "train.txt": "738612111a6acf0e39662bde24c7e72a4d1edf20931beea077da367dda689731",
-            "valid.txt": "c56f8630a583178b1e569f11a64aa535ae1ce0b0912d8b1e24716be2b37f04da",
-        },
-        f"{_PYKEEN}/kinships",
-    ),
-}
+GRAPHS = _graphs()
 """The files of each graph, as they stand below a data folder."""
 
 
@@ -194,7 +144,7 @@ def _read_once(path: Path, graph: KnowledgeGraph, cache: Path | None) -> list[Qu
 
 
 def _queries_of(split: str, files: Mapping[str, Path]) -> Path | None:
-    return pick(files, [f"paths/{name}" for name in SPLITS[split]], TEXT_OR_ARRAYS)
+    return pick(files, [f"paths/{name}" for name in SPLITS[split]], (".npz", *TEXT))
 
 
 def write(folder: Path, data: PathData) -> dict[Path, int]:
@@ -213,6 +163,118 @@ def write(folder: Path, data: PathData) -> dict[Path, int]:
         write_queries(path, groups, data.graph)
         written[path] = sum(map(len, groups))
     return written
+
+
+def read_queries(path: Path, graph: KnowledgeGraph) -> list[Queries]:
+    """The path queries of a file, those of one length together, shorter ones first."""
+    return _from_arrays(path, graph) if path.suffix == ".npz" else _from_text(path, graph)
+
+
+def _from_text(path: Path, graph: KnowledgeGraph) -> list[Queries]:
+    lines = read_lines(path, "path queries")
+    sources, texts, targets = columns_of(path, lines, ("source", "path", "target"))
+    entity_of = numbering(graph.entities, {*sources, *targets})
+    kinds = {text: number for number, text in enumerate(dict.fromkeys(texts))}
+    relation_of = _relation_numbers(graph, {name for text in kinds for name in text.split(",")})
+    try:
+        paths = [[relation_of[name] for name in text.split(",")] for text in kinds]
+        source, target = numbers_of(sources, entity_of), numbers_of(targets, entity_of)
+    except KeyError:
+        fail_at(path, lines, lambda line: _query_complaint(line, entity_of, relation_of))
+    longest = max(map(len, paths))
+    table = torch.tensor([each + [-1] * (longest - len(each)) for each in paths])
+    return _by_length(source, table[numbers_of(texts, kinds).long()], target)
+
+
+def _relation_numbers(graph: KnowledgeGraph, used: set[str]) -> dict[str, int]:
+    forward = numbering(graph.relations, {name.removeprefix(INVERSE) for name in used})
+    backward = {INVERSE + name: len(forward) + number for name, number in forward.items()}
+    return forward | backward
+
+
+def _query_complaint(
+    line: str, entity_of: Mapping[str, int], relation_of: Mapping[str, int]
+) -> str:
+    source, relations, target = line.split("\t")
+    for name in (source, target):
+        if name not in entity_of:
+            return f"the entity {shown(name)} is not in the graph."
+    unknown = [name for name in relations.split(",") if name not in relation_of]
+    return f"the relation {shown(unknown[0])} is not in the graph." if unknown else ""
+
+
+def _from_arrays(path: Path, graph: KnowledgeGraph) -> list[Queries]:
+    source, relations, target = read_arrays(path, ("source", "path", "target"))
+    rows = relations.shape[:1]
+    if relations.ndim != 2 or not source.shape == target.shape == rows:
+        raise DataError(f"{path}: source, path and target do not fit together; replace it.")
+    if not relations.numel():
+        raise DataError(f"{path} has no queries, or paths without relations; replace it.")
+    for name, numbers, least, limit in (
+        ("source", source, 0, len(graph.entities)),
+        ("path", relations, -1, 2 * len(graph.relations)),
+        ("target", target, 0, len(graph.entities)),
+    ):
+        low, high = (int(extreme) for extreme in numbers.aminmax())
+        if low < least or high >= limit:
+            raise DataError(
+                f"{path}: {name} has numbers from {low} to {high}, but the graph has "
+                f"{least} to {limit - 1}; replace it."
+            )
+    used = relations >= 0
+    if not bool(used[:, 0].all()) or bool((used[:, 1:] & ~used[:, :-1]).any()):
+        raise DataError(f"{path}: a path is empty or has a gap; pad it with -1 on the right.")
+    return _by_length(source, relations, target)
+
+
+def read_arrays(path: Path, names: Sequence[str]) -> list[Tensor]:
+    """The arrays of these names in an .npz file, of signed integers; nothing in it is run."""
+    import numpy as np  # optional extra
+
+    try:
+        with zipfile.ZipFile(path):  # np.load would take other files for an array or a pickle
+            archive = np.load(path, allow_pickle=False)
+        with archive:
+            arrays = [np.asarray(archive[name]) for name in names]
+    except KeyError:
+        raise DataError(f"{path}: the arrays {', '.join(names)} are needed; replace it.") from None
+    except (ValueError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError):
+        raise DataError(f"{path} is damaged or no .npz file of numbers; replace it.") from None
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror}; replace it.") from error
+    for name, array in zip(names, arrays, strict=True):
+        if array.dtype.kind != "i" or not array.ndim:
+            raise DataError(f"{path}: {name} is no array of signed integers; replace it.")
+    native = (array.astype(array.dtype.newbyteorder("="), order="C") for array in arrays)
+    return [torch.from_numpy(array) for array in native]
+
+
+def _by_length(source: Tensor, relations: Tensor, target: Tensor) -> list[Queries]:
+    hops = (relations >= 0).sum(1)
+    groups = []
+    for length in hops.unique().tolist():
+        rows = (hops == length).nonzero().flatten()
+        path = relations[:, :length][rows].int()
+        groups.append(Queries(source[rows].int(), path, target[rows].int()))
+    return groups
+
+
+def write_queries(path: Path, groups: Sequence[Queries], graph: KnowledgeGraph) -> None:
+    """A text file that :func:`read_queries` reads."""
+    comma = next((name for name in graph.relations if "," in name), None)
+    if comma is not None:
+        raise DataError(
+            f"the relation {shown(comma)} has a comma, which separates relations in files of "
+            "path queries; rename it."
+        )
+    write_lines(path, chain.from_iterable(_query_lines(group, graph) for group in groups))
+
+
+def _query_lines(group: Queries, graph: KnowledgeGraph) -> Iterator[str]:
+    entities, relations = graph.entities, graph.relation_names
+    for source, path, target in zip(*(t.tolist() for t in group.table().values()), strict=True):
+        names = ",".join([relations[number] for number in path])
+        yield f"{entities[source]}\t{names}\t{entities[target]}"
 
 
 def training_paths(source: PathData, settings: PathSettings) -> list[Queries]:
@@ -245,11 +307,6 @@ def _with_triples(groups: Sequence[Queries], settings: PathSettings) -> list[Que
     return [joined([group] * settings.triples) if group.hops == 1 else group for group in groups]
 
 
-def trains_inverse(hops: int, settings: PathSettings) -> bool:
-    """Whether the inverses of paths of a length are trained on, too."""
-    return settings.inverse == "paths" or (settings.inverse == "triples" and hops == 1)
-
-
 def _without_queries(
     groups: Sequence[Queries], source: PathData, settings: PathSettings
 ) -> list[Queries]:
@@ -260,7 +317,7 @@ def _without_queries(
     """
     relations, kept = len(source.graph.relations), []
     for group in groups:
-        if settings.protocol == "all" or trains_inverse(group.hops, settings):
+        if settings.protocol == "all" or settings.trains_inverse(group.hops):
             forward, inverse = path_hashes(group), path_hashes(inverse_paths(group, relations))
             seen = torch.zeros(len(group), dtype=torch.bool)
             for split in source.splits.keys() - {"train"}:

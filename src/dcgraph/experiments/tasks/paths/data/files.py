@@ -1,23 +1,22 @@
-"""Graphs and path queries in files, ours or anyone's.
+"""Graphs in text files, ours or anyone's.
 
 A folder holds ``train.txt``, ``test.txt`` and perhaps ``valid.txt`` (or ``dev.txt`` or
 ``validation.txt``), with a head, a tab, a relation, a tab and a tail per line. A fourth column says
 1 for true and -1 for false; false triples are left out. ``entities.txt`` and ``relations.txt`` (or
-``relation.txt``), a name per line, fix the numbering; without them names are sorted.
+``relation.txt``), a name per line, fix the numbering; without them names are sorted. Every file may
+be in gzip, with ``.gz`` at the end of its name.
 
-Path queries stand in files of the same names in the folder ``paths`` beside the triples: source,
-tab, relations between commas, tab, target. ``**name`` is the inverse of a relation. Beside text
-there are .npz files with the arrays ``source`` [n], ``path`` [n, longest], padded with -1 on the
-right, and ``target`` [n], numbered like the graph.
-
-Every text file may be in gzip, with ``.gz`` at the end of its name.
+A whole file is read at once, because that is fast; what is wrong with it is looked for only when
+something is, line by line.
 """
 
 from __future__ import annotations
 
-import zipfile
+import gzip
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from array import array
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import NoReturn
@@ -27,18 +26,8 @@ from jaxtyping import Int32
 from torch import Tensor
 
 from ....engine.errors import DataError
-from .graph import INVERSE, KnowledgeGraph, Queries
-from .text import (
-    columns_of,
-    fail_at,
-    in_order,
-    numbering,
-    numbers_of,
-    read_lines,
-    read_names,
-    shown,
-    write_lines,
-)
+from ....engine.files import write_atomically
+from .graph import INVERSE, KnowledgeGraph
 
 SPLITS = {
     "train": ("train",),
@@ -48,8 +37,7 @@ SPLITS = {
 """The splits, and how their files are called; the first is the name that is written."""
 
 TEXT = (".txt", ".txt.gz")
-TEXT_OR_ARRAYS = (".npz", *TEXT)
-"""How the names of files of triples and of path queries end."""
+"""How the names of text files end."""
 
 _TRIPLE = ("head", "relation", "tail")
 
@@ -202,113 +190,128 @@ def _triple_lines(graph: KnowledgeGraph, triples: Int32[Tensor, "n 3"]) -> Itera
         yield f"{graph.entities[head]}\t{graph.relations[relation]}\t{graph.entities[tail]}"
 
 
-def read_queries(path: Path, graph: KnowledgeGraph) -> list[Queries]:
-    """The path queries of a file, those of one length together, shorter ones first."""
-    return _from_arrays(path, graph) if path.suffix == ".npz" else _from_text(path, graph)
-
-
-def _from_text(path: Path, graph: KnowledgeGraph) -> list[Queries]:
-    lines = read_lines(path, "path queries")
-    sources, texts, targets = columns_of(path, lines, ("source", "path", "target"))
-    entity_of = numbering(graph.entities, {*sources, *targets})
-    kinds = {text: number for number, text in enumerate(dict.fromkeys(texts))}
-    relation_of = _relation_numbers(graph, {name for text in kinds for name in text.split(",")})
+def read_lines(path: Path, content: str) -> list[str]:
+    """All lines of a text file; ``content`` says for the complaint what should be in it."""
+    remedy = f"name a file of {content}."
     try:
-        paths = [[relation_of[name] for name in text.split(",")] for text in kinds]
-        source, target = numbers_of(sources, entity_of), numbers_of(targets, entity_of)
-    except KeyError:
-        fail_at(path, lines, lambda line: _query_complaint(line, entity_of, relation_of))
-    longest = max(map(len, paths))
-    table = torch.tensor([each + [-1] * (longest - len(each)) for each in paths])
-    return _by_length(source, table[numbers_of(texts, kinds).long()], target)
-
-
-def _relation_numbers(graph: KnowledgeGraph, used: set[str]) -> dict[str, int]:
-    forward = numbering(graph.relations, {name.removeprefix(INVERSE) for name in used})
-    backward = {INVERSE + name: len(forward) + number for name, number in forward.items()}
-    return forward | backward
-
-
-def _query_complaint(
-    line: str, entity_of: Mapping[str, int], relation_of: Mapping[str, int]
-) -> str:
-    source, relations, target = line.split("\t")
-    for name in (source, target):
-        if name not in entity_of:
-            return f"the entity {shown(name)} is not in the graph."
-    unknown = [name for name in relations.split(",") if name not in relation_of]
-    return f"the relation {shown(unknown[0])} is not in the graph." if unknown else ""
-
-
-def _from_arrays(path: Path, graph: KnowledgeGraph) -> list[Queries]:
-    source, relations, target = read_arrays(path, ("source", "path", "target"))
-    rows = relations.shape[:1]
-    if relations.ndim != 2 or not source.shape == target.shape == rows:
-        raise DataError(f"{path}: source, path and target do not fit together; replace it.")
-    if not relations.numel():
-        raise DataError(f"{path} has no queries, or paths without relations; replace it.")
-    for name, numbers, least, limit in (
-        ("source", source, 0, len(graph.entities)),
-        ("path", relations, -1, 2 * len(graph.relations)),
-        ("target", target, 0, len(graph.entities)),
-    ):
-        low, high = (int(extreme) for extreme in numbers.aminmax())
-        if low < least or high >= limit:
-            raise DataError(
-                f"{path}: {name} has numbers from {low} to {high}, but the graph has "
-                f"{least} to {limit - 1}; replace it."
-            )
-    used = relations >= 0
-    if not bool(used[:, 0].all()) or bool((used[:, 1:] & ~used[:, :-1]).any()):
-        raise DataError(f"{path}: a path is empty or has a gap; pad it with -1 on the right.")
-    return _by_length(source, relations, target)
-
-
-def read_arrays(path: Path, names: Sequence[str]) -> list[Tensor]:
-    """The arrays of these names in an .npz file, of signed integers; nothing in it is run."""
-    import numpy as np  # optional extra
-
-    try:
-        with zipfile.ZipFile(path):  # np.load would take other files for an array or a pickle
-            archive = np.load(path, allow_pickle=False)
-        with archive:
-            arrays = [np.asarray(archive[name]) for name in names]
-    except KeyError:
-        raise DataError(f"{path}: the arrays {', '.join(names)} are needed; replace it.") from None
-    except (ValueError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError):
-        raise DataError(f"{path} is damaged or no .npz file of numbers; replace it.") from None
+        raw = path.read_bytes()
+        if path.suffix == ".gz":
+            raw = gzip.decompress(raw)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise DataError(f"{path} is damaged or not in gzip ({error}); {remedy}") from error
     except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror}; replace it.") from error
-    for name, array in zip(names, arrays, strict=True):
-        if array.dtype.kind != "i" or not array.ndim:
-            raise DataError(f"{path}: {name} is no array of signed integers; replace it.")
-    native = (array.astype(array.dtype.newbyteorder("="), order="C") for array in arrays)
-    return [torch.from_numpy(array) for array in native]
+        raise DataError(f"cannot read {path}: {error.strerror}; {remedy}") from error
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        number = raw.count(b"\n", 0, error.start) + 1
+        raise DataError(f"{path}, line {number}: not text; {remedy}") from error
+    return text.replace("\r\n", "\n").removesuffix("\n").split("\n")
 
 
-def _by_length(source: Tensor, relations: Tensor, target: Tensor) -> list[Queries]:
-    hops = (relations >= 0).sum(1)
-    groups = []
-    for length in hops.unique().tolist():
-        rows = (hops == length).nonzero().flatten()
-        path = relations[:, :length][rows].int()
-        groups.append(Queries(source[rows].int(), path, target[rows].int()))
-    return groups
+def columns_of(path: Path, lines: Sequence[str], *forms: Sequence[str]) -> list[list[str]]:
+    """The columns of a table; blank lines are skipped, and no entry may be empty.
+
+    The table has one of the ``forms``, the names of its columns, in every line the same.
+    """
+    rows = [line for line in lines if line.strip()]
+    counts = Counter(line.count("\t") + 1 for line in rows)
+    if len(counts) == 1 and any(len(form) in counts for form in forms):
+        (width,) = counts
+        entries = "\t".join(rows).split("\t")
+        if "" not in entries:
+            return [entries[column::width] for column in range(width)]
+    commonest = max(counts, key=lambda width: counts[width], default=0)
+    return fail_at(path, lines, lambda line: _complaint(line, commonest, forms))
 
 
-def write_queries(path: Path, groups: Sequence[Queries], graph: KnowledgeGraph) -> None:
-    """A text file that :func:`read_queries` reads."""
-    comma = next((name for name in graph.relations if "," in name), None)
-    if comma is not None:
+def _complaint(line: str, expected: int, forms: Sequence[Sequence[str]]) -> str:
+    form = next((form for form in forms if len(form) == expected), forms[0])
+    entries = line.split("\t")
+    if len(entries) != len(form):
+        has = "1 column" if len(entries) == 1 else f"{len(entries)} columns"
+        return f"{has}, but there should be {len(form)} between tabs: {', '.join(form)}."
+    empty = next((name for name, entry in zip(form, entries, strict=True) if not entry), None)
+    return f"the {empty} is empty." if empty else ""
+
+
+def fail_at(path: Path, lines: Iterable[str], complaint: Callable[[str], str]) -> NoReturn:
+    """Raise the first complaint that a line gives rise to, with its number."""
+    for number, line in enumerate(lines, 1):
+        if line.strip() and (reason := complaint(line)):
+            raise DataError(f"{path}, line {number}: {reason}")
+    raise DataError(f"{path} has no rows; write one per line.")
+
+
+def numbers_of(names: Iterable[str], number_of: Mapping[str, int]) -> Int32[Tensor, " n"]:
+    """The number of each name; a KeyError for an unknown one."""
+    return torch.frombuffer(array("i", map(number_of.__getitem__, names)), dtype=torch.int32)
+
+
+def shown(name: str) -> str:
+    """A name for a complaint, cut if it is long."""
+    return repr(name if len(name) <= 40 else f"{name[:40]}...")
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> None:
+    """A text file that :func:`read_lines` reads, all of it or nothing.
+
+    The same lines give the same bytes: the gzip header has no name and no time.
+    """
+
+    def write(draft: Path) -> None:
+        with draft.open("wb") as file:
+            if path.suffix != ".gz":
+                file.writelines(f"{line}\n".encode() for line in lines)
+                return
+            with gzip.GzipFile("", "wb", compresslevel=1, fileobj=file, mtime=0) as packed:
+                packed.writelines(f"{line}\n".encode() for line in lines)
+
+    try:
+        write_atomically(path, write)
+    except OSError as error:
         raise DataError(
-            f"the relation {shown(comma)} has a comma, which separates relations in files of "
-            "path queries; rename it."
-        )
-    write_lines(path, chain.from_iterable(_query_lines(group, graph) for group in groups))
+            f"cannot write {path}: {error.strerror}; name a folder that can be written."
+        ) from error
 
 
-def _query_lines(group: Queries, graph: KnowledgeGraph) -> Iterator[str]:
-    entities, relations = graph.entities, graph.relation_names
-    for source, path, target in zip(*(t.tolist() for t in group.table().values()), strict=True):
-        names = ",".join([relations[number] for number in path])
-        yield f"{entities[source]}\t{names}\t{entities[target]}"
+def numbering(names: Sequence[str], used: Collection[str]) -> dict[str, int]:
+    """The number of each name that a file may use: its place among the names.
+
+    A file may use these numbers themselves in place of all names. That is how it is read if none
+    of its entries is a name and all of them are numbers.
+
+    >>> numbering(["a", "b"], used={"b"}), numbering(["a", "b"], used={"1"})
+    ({'a': 0, 'b': 1}, {'0': 0, '1': 1})
+    """
+    by_name = {name: number for number, name in enumerate(names)}
+    if not any(entry in by_name for entry in used) and all(map(_is_number, used)):
+        return {str(number): number for number in range(len(names))}
+    return by_name
+
+
+def in_order(used: Iterable[str]) -> list[str]:
+    """Names in an order that does not depend on that of the file; numbers by their size.
+
+    >>> in_order({"b", "a"}), in_order({"10", "9"})
+    (['a', 'b'], ['9', '10'])
+    """
+    names = sorted(used)
+    return sorted(names, key=int) if all(map(_is_number, names)) else names
+
+
+def _is_number(name: str) -> bool:
+    return name.isascii() and name.isdigit() and len(name) < 19
+
+
+def read_names(path: Path) -> list[str]:
+    """The names of a file, one per line; the first line has number 0."""
+    names = read_lines(path, "names, one per line")
+    if len(set(names)) < len(names) or "" in names:
+        seen: set[str] = set()
+        for number, name in enumerate(names, 1):
+            if not name or name in seen:
+                reason = f"{shown(name)} is there already." if name else "the name is empty."
+                raise DataError(f"{path}, line {number}: {reason}")
+            seen.add(name)
+    return names
