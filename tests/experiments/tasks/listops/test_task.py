@@ -225,8 +225,9 @@ def test_without_epochs_the_initial_weights_are_tested(
 
 
 def test_final_metrics_are_of_all_tests_with_the_rounds_they_ask_for() -> None:
-    deep = {"d8": some_expressions(20, depths=(8,)), "critical-d2": some_expressions(5)}
-    data, model = expressions_as_data(**deep), able_model()
+    chains = [parse("[MAX 0 " * 8 + f"{digit} " + "] " * 8) for digit in range(1, 10)]
+    others = {"d8": chains, "critical-d2": some_expressions(5)}
+    data, model = expressions_as_data(**others), able_model()
     found = ListOps().final_metrics(model, ABLE, data, {})
     for name, rounds in {"test": 5, "d8": 8, "critical-d2": 5}.items():
         for metric, share in measure(model, data, name, rounds).items():
