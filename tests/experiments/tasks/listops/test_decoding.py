@@ -37,6 +37,8 @@ KINDS: list[dict[str, Any]] = [
         for encoder, parents in itertools.product(("lstm", "ternary"), ("tokens", "operators"))
     ),
     {"earlier": False},
+    {"silent_root": True},
+    {"earlier": True, "encoder": "ternary", "senders": "values", "restart": True},
     *({"edges": "given", "parents": parents} for parents in ("tokens", "operators")),
 ]
 

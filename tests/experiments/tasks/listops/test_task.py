@@ -27,9 +27,20 @@ from dcgraph.experiments.tasks.listops.data.generator import distinct
 from dcgraph.experiments.tasks.listops.data.sets import distribution_of, tables_of
 from dcgraph.experiments.tasks.listops.decoding import Decoder, measure
 from dcgraph.experiments.tasks.listops.model.latent_tree import LatentTree
-from dcgraph.experiments.tasks.listops.settings import PAPER
+from dcgraph.experiments.tasks.listops.settings import BEST, PAPER, ListOpsSettings
 from dcgraph.experiments.tasks.listops.task import ListOps
-from listops_models import LEARNED, TEXTS, VARIANTS, batch_of, inputs_of, tree_model
+from listops_models import (
+    ABLE,
+    LEARNED,
+    TEXTS,
+    VARIANTS,
+    able_model,
+    batch_of,
+    inputs_of,
+    some_expressions,
+    tree_model,
+)
+from listops_models import small_data as expressions_as_data
 
 
 @pytest.mark.parametrize("name", ["paper", "counters", "arborescence", "states", "lstm"])
@@ -211,3 +222,23 @@ def test_without_epochs_the_initial_weights_are_tested(
             assert record.value(Metric(metric)) == pytest.approx(share, rel=1e-5)
         assert (record.steps, record.selection.step, record.curve.step) == (0, 0, [])
         assert record.parameters == sum(p.numel() for p in model.parameters())
+
+
+def test_final_metrics_are_of_all_tests_with_the_rounds_they_ask_for() -> None:
+    chains = [parse("[MAX 0 " * 8 + f"{digit} " + "] " * 8) for digit in range(1, 10)]
+    others = {"d8": chains, "critical-d2": some_expressions(5)}
+    data, model = expressions_as_data(**others), able_model()
+    found = ListOps().final_metrics(model, ABLE, data, {})
+    for name, rounds in {"test": 5, "d8": 8, "critical-d2": 5}.items():
+        for metric, share in measure(model, data, name, rounds).items():
+            assert found[Metric(metric, name, "argmax")] == share
+    fewer = {Metric(metric, "d8"): v for metric, v in measure(model, data, "d8", 5).items()}
+    assert any(found[metric] != value for metric, value in fewer.items()), "the test can fail"
+    assert {metric.set for metric in found} == {"test", "d8", "critical-d2"}
+    assert {metric.decoder for metric in found} == {"argmax", "sample"}
+
+
+@pytest.mark.parametrize("settings", [PAPER, BEST])
+def test_weights_are_selected_by_the_decoder_of_the_settings(settings: ListOpsSettings) -> None:
+    assert ListOps().execution(settings).decoder == settings.decode
+    assert {PAPER.decode, BEST.decode} == {"sample", "argmax"}

@@ -274,3 +274,25 @@ def test_every_set_gets_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         **dict.fromkeys(("d8.txt", "d10.txt", "d8-long.txt", "d10-long.txt"), 4),
         **{f"critical-d{depth}.txt": 2 for depth in range(1, 9)},
     }
+
+
+def test_the_data_are_the_sets_and_no_split_has_rows_of_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sets, "SPLITS", {"train": 6, "validation": 2, "test": 3})
+    monkeypatch.setattr(sets, "_DEEPER_SIZE", 4)
+    monkeypatch.setattr(sets, "generate_critical", partial(sets.generate_critical, size=2))
+    data, drawn = sets.as_data.__wrapped__(3), sets.generate(3)
+    found: dict[str, list[Expression]] = {}
+    for split in data.splits:
+        for table in data.tables(split):
+            rows = zip(table["tokens"].tolist(), table["length"].tolist(), strict=True)
+            found.setdefault(split, []).extend(bytes(tokens[:size]) for tokens, size in rows)
+    for split in ("train", "validation", "test"):
+        due = [each for depth in range(1, 6) for each in drawn[f"{split}-d{depth}"]]
+        assert sorted(found[split]) == sorted(due)
+    for name in sets.DEEPER:
+        assert sorted(found[name]) == sorted(drawn[name])
+    assert set(found) == {"train", "validation", *sets.TESTS}
+    together = [each for some in found.values() for each in some]
+    assert len(set(together)) == len(together)
