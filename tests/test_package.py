@@ -22,7 +22,7 @@ def run(program: str) -> None:
 
 
 def test_import_needs_torch_and_jaxtyping_only() -> None:
-    extras = ["beartype", "hypothesis", "matplotlib", "pytest", "tqdm", "triton", "tyro"]
+    extras = ["beartype", "hypothesis", "matplotlib", "pytest", "tqdm", "triton", "numpy", "PIL"]
     run(f"import sys; sys.modules.update(dict.fromkeys({extras})); from dcgraph import *")
 
 

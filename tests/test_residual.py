@@ -96,3 +96,16 @@ def test_nothing_is_left_of_the_residual_in_eval_mode(mode: Mode, alpha: float) 
         assert not torch.equal(module(value, residual), value), "in training mode it is there"
     out = module.eval()(value, residual)
     assert torch.equal(out, value) and not out.requires_grad
+
+
+def test_the_ends_of_alpha_are_sure_whatever_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draws lie in [0, 1): alpha = 0 keeps all residuals, alpha = 1 none."""
+    value, residual = torch.zeros(2, 3), torch.ones(2, 3)
+    for draw in (0.0, 1 - 2**-24):
+
+        def drawn(shape: tuple[int, ...], *_: object, draw: float = draw) -> Tensor:
+            return torch.full(shape, draw)
+
+        monkeypatch.setattr("dcgraph.residual.draw_uniform", drawn)
+        for alpha, expected in ((0.0, residual), (1.0, value)):
+            assert torch.equal(dc.drop_residual(value, residual, torch.tensor(alpha)), expected)

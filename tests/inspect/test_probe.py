@@ -202,3 +202,15 @@ def test_probe_refuses_what_it_cannot_probe() -> None:
         dc.probe(model, lambda: torch.zeros(()))
     with pytest.raises(ValueError, match=r"shape \(3, 5\).*scalar"):
         dc.probe(model, lambda: model(a, a))
+
+
+def test_the_gap_is_the_distance_from_the_hard_choice_not_from_the_nearest_row() -> None:
+    """Noise leads the relaxed rows elsewhere: then they are far from what the hard run chooses."""
+    theta = torch.tensor([[1.0, 0.0, 0.0], [0.0, 2.0, 0.0]], requires_grad=True)
+    noise = torch.tensor([[0.0, 9.0, 0.0], [0.0, 0.0, 0.0]])  # only the first row changes its mind
+    node = dc.Categorical()
+    report = dc.probe(node, lambda: node(theta, noise=noise).square().sum())
+    z = dc.gumbel_softmax(theta.detach(), noise=noise)
+    hard = dc.one_hot(dc.argmax(theta.detach()), 3)
+    assert report.readings[0].gap == pytest.approx(float((z - hard).abs().sum(-1).mean() / 2))
+    assert z.argmax(-1).tolist() == [1, 1] and hard.argmax(-1).tolist() == [0, 1]

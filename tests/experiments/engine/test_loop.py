@@ -26,7 +26,7 @@ from dcgraph.experiments.engine import (
     Metric,
     Metrics,
     Outcome,
-    loop,
+    evaluation,
     runs,
     train,
 )
@@ -64,7 +64,7 @@ def test_the_same_seeds_repeat_bit_for_bit() -> None:
 
 def test_looking_inside_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     looked = train(TASK, THREE, DATA)
-    monkeypatch.setattr(loop, "_PROBES", 3)
+    monkeypatch.setattr(evaluation, "_PROBES", 3)
     seldom = train(TASK, THREE, DATA)
     assert torch.equal(looked.population.weights, seldom.population.weights)
     assert [bool(look.probes) for look in seldom.curve] == [True, True, False, True]
@@ -136,9 +136,9 @@ def test_the_probe_looks_at_long_examples_all_over_their_table() -> None:
         {"x": torch.arange(600.0).view(600, 1).expand(600, 7)},
         {"x": torch.zeros(20, 50)},
     ]
-    rows = loop.probed_rows(Data({"train": tables, "test": tables}, "x"), "test")["x"]
+    rows = evaluation.probed_rows(Data({"train": tables, "test": tables}, "x"), "test")["x"]
     assert rows.shape == (256, 7) and rows[:, 0].tolist() == list(range(0, 512, 2))
-    few = loop.probed_rows(Data({"train": tables[2:], "test": tables[2:]}, "x"), "test")["x"]
+    few = evaluation.probed_rows(Data({"train": tables[2:], "test": tables[2:]}, "x"), "test")["x"]
     assert few.shape == (20, 50)
 
 

@@ -29,7 +29,7 @@ SYMBOLS = torch.tensor([4, 11, 0, 9, 2, 18, 7, 5, 13, 1])  # of the digits 0 to 
 
 
 class ByHand(Adder):
-    """Reads the digit from the first pixel and adds as told: what a network may have learned."""
+    """Reads the digit from the first pixel and adds as given: what a network may have learned."""
 
     def __init__(self, wrong: dict[tuple[int, int], int]) -> None:
         super().__init__(nn.Identity(), 4, 19, 2)
@@ -91,7 +91,7 @@ def test_addition_table_of_another_model(
         addition_table.compute()
 
 
-def test_addition_table_marks_wrong_cells_alone(tmp_path: Path) -> None:
+def test_addition_table_marks_only_wrong_cells(tmp_path: Path) -> None:
     path = tmp_path / "picture"
     shares = []
     for wrong in ({}, {(2, 9): 12}, {(2, 9): 12, (0, 0): 5, (9, 9): 0}):

@@ -8,6 +8,7 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -155,8 +156,8 @@ def test_example_in_words(pairs: Any, misread: Any, added: Any, words: str) -> N
 def test_example_of_a_symbol_without_meaning(tmp_path: Path) -> None:
     numbers = described()
     numbers["examples"][1]["images"][0]["digit"] = -1
-    told = example.story(numbers["examples"][1])
-    assert told == "the first image is read as ?, not 7: a symbol that no training image gets"
+    words = example.story(numbers["examples"][1])
+    assert words == "the first image is read as ?, not 7: a symbol that no training image gets"
     example.draw(numbers, tmp_path / "picture")
     check_margin(tmp_path / "picture")
 
@@ -195,7 +196,7 @@ def test_example_of_another_model(
         example.compute()
 
 
-def test_example_marks_what_is_wrong_alone(tmp_path: Path) -> None:
+def test_example_marks_only_what_is_wrong(tmp_path: Path) -> None:
     path = tmp_path / "picture"
     shares = []
     for misread in ((), ((7, 1),), ((7, 1), (2, 3))):  # of the last pair no image, one, both
@@ -219,18 +220,25 @@ def test_names_of_bars_do_not_touch(chosen: int) -> None:
 
 
 @cache
-def of_the_shipped_model() -> tuple[Adder, AdditionSettings, Data, dict[str, Any]]:
+def of_the_shipped_model() -> tuple[Adder, AdditionSettings, Data, Tensor, dict[str, Any]]:
+    """With its data, what its symbols are used for, and the numbers of the figure."""
     if not (files(commands.__package__) / commands.SHIPPED).is_file():
         pytest.skip(f"the package has no {commands.SHIPPED}")
     require(*images.MNIST, *lists.PAIRS)
     model, settings = commands.load(Addition(), None)
     assert isinstance(model, Adder)
-    return model, settings, examples(settings), example.compute(0)
+    data = examples(settings)
+    with (  # both are here already
+        mock.patch.object(example, "load", lambda task, path: (model, settings)),
+        mock.patch.object(example, "examples", lambda settings: data),
+    ):
+        numbers = example.compute(0)
+    return model, settings, data, symbol_use(model, data, "train", settings), numbers
 
 
 def test_example_of_the_shipped_model_is_a_trace_of_it() -> None:
-    model, settings, data, numbers = of_the_shipped_model()
-    meaning = meaning_of(symbol_use(model, data, "train", settings))
+    model, settings, data, use, numbers = of_the_shipped_model()
+    meaning = meaning_of(use)
     assert len(numbers["examples"]) == 2
     for shown in numbers["examples"]:
         check(shown, model)
@@ -251,7 +259,7 @@ def test_example_of_the_shipped_model_is_a_trace_of_it() -> None:
 
 
 def test_example_of_the_shipped_model_shows_an_error() -> None:
-    _, _, data, numbers = of_the_shipped_model()
+    _, _, data, _, numbers = of_the_shipped_model()
     assert numbers["pairs"] == data.size("test") == 5000
     assert 0 < numbers["errors"] < 100
     _, wrong = numbers["examples"]
@@ -260,8 +268,8 @@ def test_example_of_the_shipped_model_shows_an_error() -> None:
 
 
 def test_example_of_the_shipped_model_adds_what_it_reads(tmp_path: Path) -> None:
-    model, settings, data, numbers = of_the_shipped_model()
-    symbol_of = symbol_of_digit(symbol_use(model, data, "train", settings))
+    *_, use, numbers = of_the_shipped_model()
+    symbol_of = symbol_of_digit(use)
     compared = 0
     for shown in numbers["examples"]:
         digits = [reading["digit"] for reading in shown["images"]]

@@ -55,11 +55,11 @@ def test_density_is_that_of_the_samples(tau: float, beta: float) -> None:
 
 @pytest.mark.parametrize(("tau", "beta"), TEMPERATURES)
 def test_density_agrees_with_torch(tau: float, beta: float) -> None:
-    law = torch.distributions.RelaxedOneHotCategorical(
+    concrete = torch.distributions.RelaxedOneHotCategorical(
         torch.tensor(tau / beta, dtype=torch.float64), logits=LOGITS / beta
     )
     z = torch.rand(50, 3, dtype=torch.float64).softmax(-1)
-    torch.testing.assert_close(simplex.log_density(z, LOGITS, tau, beta), law.log_prob(z))
+    torch.testing.assert_close(simplex.log_density(z, LOGITS, tau, beta), concrete.log_prob(z))
 
 
 def test_density_takes_logits_per_row() -> None:

@@ -6,7 +6,6 @@ import json
 import math
 import signal
 import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -14,24 +13,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ...dials import Dials
-from ...inspect import NoNodeCalledError, probe
-from ...nodes import named_nodes
 from ...population import Population
 from . import checkpoint
 from .errors import CheckpointError, Interrupted
-from .metrics import Metric, Metrics
+from .evaluation import Evaluator, where
 from .order import one_seed, order_of_epoch, schedule_of_epoch
 from .outcome import Evaluation, Outcome
 from .settings import Settings
 from .step import Stepper, batches_per_epoch
-from .task import AnyTask, Batch, Data
+from .task import AnyTask, Data
 
 _LONGEST_RUN = 64  # steps between two looks at the clock and at Ctrl-C
-_PROBES = 30  # looks at the chain in a run, at most
-_PROBED = 256  # examples
 _COMPILE_FROM = 60_000  # steps after which compiling (half a minute) has paid for itself on CUDA
 
 
@@ -144,20 +139,15 @@ class _Run:
         self.population = Population(lambda: task.model(first), seeds, device)
         if compiled and device.type != "cuda":
             raise ValueError("compiled=True pays only on CUDA; leave it out on the CPU.")
-        execution = task.execution(first)
         if compiled is None:
             long_enough = self.steps >= _COMPILE_FROM * len(self.batches)
-            compiled = device.type == "cuda" and long_enough and execution.compiles
+            compiled = device.type == "cuda" and long_enough and task.execution(first).compiles
         self.stepper = Stepper(
             task, self.population, replicas, self.data, self.steps, compiled=compiled
         )
         self.every = max(1, per_epoch // first.schedule_steps)
         self.dials = [Dials(**replica.schedules(), every=self.every) for replica in replicas]
-        self.split = "validation" if "validation" in data.splits else "test"
-        has_nodes = any(True for _ in named_nodes(self.population.template))
-        self.decoders = execution.decoders if has_nodes else ("argmax",)
-        decoder = execution.decoder if execution.decoder in self.decoders else "argmax"
-        self.selected_by = Metric(execution.monitor, self.split, decoder)
+        self.evaluator = Evaluator(task, self.replicas, self.data, self.population, self.stepper)
         self.best = _Best(
             self.population.weights.clone(), [-math.inf] * len(seeds), [0] * len(seeds)
         )
@@ -172,13 +162,12 @@ class _Run:
         }
         self.loss_from = 0  # the step of the last evaluation
         self.reported: set[int] = set()
-        self.looked_at: nn.Module | None = None
-        looks = sorted(self.evaluated)
-        kept = min(_PROBES, len(looks)) if has_nodes else 0
-        self.probed = {looks[(k + 1) * len(looks) // kept - 1] for k in range(kept)}
+        self.probed: set[int] = set()
 
     def finish(self, save_to: Path | None, save_every: float) -> Outcome:
-        self._try_evaluation()
+        if self.so_far.step == 0:
+            self.evaluator.try_out()
+        self.probed = self.evaluator.steps_to_probe(self.evaluated)
         began = time.monotonic() - self.so_far.seconds
         saved = -math.inf  # soon the first time: a checkpoint that fails should fail early
         self._start_epoch()
@@ -233,68 +222,26 @@ class _Run:
         ]
         self.stepper.start_epoch(orders, schedule_of_epoch(self.batches, epoch), inside)
 
-    def _try_evaluation(self) -> None:
-        """Before the first step, so that an evaluation cannot fail after hours of training."""
-        if self.so_far.step == 0:
-            with torch.random.fork_rng():
-                tried = self.stepper.evaluate(self.stepper.tested_weights, self.split, "argmax")
-            if (monitor := self.selected_by.name) not in tried:
-                raise ValueError(
-                    f"the monitor {monitor!r} is not among the metrics of task "
-                    f"{self.task.name!r}: {', '.join(tried)}."
-                )
-        if self.probed:
-            try:
-                self._probe(0)
-            except NoNodeCalledError:  # such as by the shortest queries alone
-                self.probed = set()
-            except Exception as error:  # whatever is in somebody's loss; a look is not worth a run
-                warnings.warn(
-                    f"the chain of task {self.task.name!r} will not be probed, for its loss on "
-                    f"evaluation batches raises {type(error).__name__}: {error}",
-                    stacklevel=4,
-                )
-                self.probed = set()
-
     def _evaluate(self) -> None:
-        weights = self.stepper.tested_weights
-        alive = self.stepper.trainer_state.alive.tolist()
-        metrics = self._metrics(weights, self.split, alive)
-        step = self.so_far.step
+        weights, state, step = (
+            self.stepper.tested_weights,
+            self.stepper.trainer_state,
+            self.so_far.step,
+        )
+        alive = state.alive.tolist()
+        metrics = self.evaluator.metrics(weights, self.evaluator.selected_by.set, alive)
         examples = (step - self.loss_from) * self.stepper.batch
-        losses = (self.stepper.trainer_state.loss_sum / max(1, examples)).tolist()
-        self.stepper.trainer_state.loss_sum.zero_()
+        losses = (state.loss_sum / max(1, examples)).tolist()
+        state.loss_sum.zero_()
         self.loss_from = step
-        monitored = metrics[self.selected_by]
+        monitored = metrics[self.evaluator.selected_by]
         self.best.update(weights, [float("nan") if m is None else m for m in monitored], step)
-        loss = _where(losses, alive)
-        probes = self._probes(alive) if step in self.probed else []
+        probes = self.evaluator.probes(alive) if step in self.probed else []
+        loss = where(losses, alive)
         evaluation = Evaluation(step, step / self.per_epoch, loss, metrics, probes)
         self.so_far.curve.append(evaluation)
         self.callbacks.evaluation(evaluation)
         self._report_stopped()
-
-    def _metrics(
-        self, weights: Tensor, split: str, alive: list[bool]
-    ) -> dict[Metric, list[float | None]]:
-        return {
-            Metric(name, split, decoder): _where(values, alive)
-            for decoder in self.decoders
-            for name, values in self.stepper.evaluate(weights, split, decoder).items()
-        }
-
-    def _probes(self, alive: list[bool]) -> list[list[dict[str, Any]] | None]:
-        """A look inside each replica as it trains."""
-        return [self._probe(index) if lives else None for index, lives in enumerate(alive)]
-
-    def _probe(self, index: int) -> list[dict[str, Any]]:
-        """What the probe reads of a replica on some examples of the split."""
-        rows = probed_rows(self.data, self.split)
-        batch = self.data.batch(rows, training=False)
-        self.looked_at = model = self.population.replica(index, into=self.looked_at)
-        # Summed, as in training: the gradient of an example is that of its own loss.
-        report = probe(model, lambda: self.task.loss(model, batch).sum())
-        return [_rounded(asdict(reading)) for reading in report.readings]
 
     def _report_stopped(self) -> None:
         for index, step in enumerate(self.stepper.trainer_state.stopped_at.tolist()):
@@ -303,44 +250,22 @@ class _Run:
                 self.callbacks.stopped(self.replicas[index], step)
 
     def _outcome(self) -> Outcome:
-        """Calibrate, then open the test split."""
         self._report_stopped()
-        stopped = [
-            step if step >= 0 else None for step in self.stepper.trainer_state.stopped_at.tolist()
-        ]
-        calibration = [self._calibrate(index) for index in range(len(self.replicas))]
-        test = self._metrics(self.best.weights, "test", [True] * len(self.replicas))
-        metrics = [
-            {metric: values[index] for metric, values in test.items()}
-            | self._final_metrics(index, calibration[index])
-            for index in range(len(self.replicas))
-        ]
+        stopped = self.stepper.trainer_state.stopped_at.tolist()
+        calibration, metrics = self.evaluator.final(self.best.weights)
         return Outcome(
             replicas=self.replicas,
             population=self.population,
             best_weights=self.best.weights,
             best_step=self.best.step,
-            stopped_at=stopped,
+            stopped_at=[step if step >= 0 else None for step in stopped],
             curve=self.so_far.curve,
             calibration=calibration,
             metrics=metrics,
             seconds=self.so_far.seconds,
             steps=self.steps,
-            selected_by=self.selected_by,
+            selected_by=self.evaluator.selected_by,
         )
-
-    def _calibrate(self, index: int) -> dict[str, float]:
-        if "validation" not in self.data.splits:
-            return {}
-        seen = self.data.only("validation")
-        return self.task.calibrate(self._best_model(index), self.replicas[index], seen)
-
-    def _final_metrics(self, index: int, calibration: dict[str, float]) -> Metrics:
-        model, settings = self._best_model(index), self.replicas[index]
-        return self.task.final_metrics(model, settings, self.data, calibration)
-
-    def _best_model(self, index: int) -> nn.Module:
-        return self.population.replica(index, self.best.weights).eval()
 
     def save(self, path: Path) -> None:
         device = self.population.device
@@ -383,31 +308,6 @@ class _Run:
         torch.set_rng_state(content["random"])
         if self.population.device.type == "cuda" and "random_cuda" in content:
             torch.cuda.set_rng_state(content["random_cuda"], self.population.device)
-
-
-def probed_rows(data: Data, split: str) -> Batch:
-    """Examples to look at, spread over a table: of several, that of the largest examples.
-
-    (Deep chains are in long sequences. A table with too few examples is passed over.)
-    """
-    tables = data.tables(split)
-    enough = [t for t, size in zip(tables, data.sizes(split), strict=True) if size >= _PROBED]
-    chosen = max(enough or tables, key=lambda table: sum(t[0].numel() for t in table.values()))
-    every = max(1, len(next(iter(chosen.values()))) // _PROBED)
-    return {name: tensor[::every][:_PROBED] for name, tensor in chosen.items()}
-
-
-def _where(values: Sequence[float], alive: Sequence[bool]) -> list[float | None]:
-    return [value if lives else None for value, lives in zip(values, alive, strict=True)]
-
-
-def _rounded(value: Any) -> Any:
-    """Three digits say all that a probe of some hundred examples knows."""
-    if isinstance(value, dict):
-        return {key: _rounded(item) for key, item in value.items()}
-    if isinstance(value, tuple):
-        return [_rounded(item) for item in value]
-    return float(f"{value:.3g}") if isinstance(value, float) else value
 
 
 @contextmanager

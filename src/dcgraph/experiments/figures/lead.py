@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,7 @@ WAYS = (
 )
 
 
+@cache  # curves and dots ask for the same
 def chance(lead: float, way: Way) -> float:
     """That the leader comes out in front."""
     if way.noise == "gumbel":

@@ -175,12 +175,12 @@ def heat_map(
 def number(value: Number) -> str:
     """Short, as on an axis.
 
-    >>> [number(x) for x in (0.0, 0.30000000000000004, 20.0, 1e-05, 120000.0)]
-    ['0', '0.3', '20', '1e-5', '1.2e5']
+    >>> [number(x) for x in (0.0, 0.30000000000000004, 20.0, 1e-04, 1e-05, 120000.0)]
+    ['0', '0.3', '20', '1e-4', '1e-5', '1.2e5']
     """
     if value and not 1e-4 < abs(value) < 99_999.5:  # more digits would meet the label of the axis
-        mantissa, _, exponent = f"{value:.3g}".partition("e")
-        return f"{mantissa}e{int(exponent)}" if exponent else mantissa
+        mantissa, _, exponent = f"{value:.2e}".partition("e")
+        return f"{float(mantissa):g}e{int(exponent)}"
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 

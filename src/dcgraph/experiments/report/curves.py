@@ -74,7 +74,7 @@ def _lines(group: Group, values_of: Callable[[Replica], Sequence[float | None]])
 
 def _epoch(replica: Replica, step: int) -> float:
     record = replica.record
-    return step * record.settings["epochs"] / max(1, record.steps)  # without steps: the start
+    return float(step / record.steps_per_epoch) if record.steps else 0.0
 
 
 def _mean_over(

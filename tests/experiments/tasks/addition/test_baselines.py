@@ -8,10 +8,10 @@ from problog import get_evaluatable
 from problog.program import PrologString
 from torch import nn
 
-from dcgraph.experiments.tasks.addition.baselines import Concatenated, Marginalised, log_sum_law
+from dcgraph.experiments.tasks.addition.baselines import Concatenated, Marginalised, log_prob_of_sum
 
 
-def test_the_law_of_a_sum_is_deepproblogs() -> None:
+def test_the_distribution_of_a_sum_is_deepproblogs() -> None:
     """Against the problog package, which the DeepProbLog baseline of the paper stands on."""
     generator = torch.Generator().manual_seed(0)
     weights = torch.randint(1, 50, (2, 3), generator=generator).double() / 200
@@ -25,7 +25,7 @@ def test_the_law_of_a_sum_is_deepproblogs() -> None:
     )
     answers = get_evaluatable().create_from(PrologString(program)).evaluate()
     exact = {int(term.args[2]): probability for term, probability in answers.items()}
-    ours = log_sum_law(a.log().unsqueeze(0), b.log().unsqueeze(0)).exp()[0]
+    ours = log_prob_of_sum(a.log().unsqueeze(0), b.log().unsqueeze(0)).exp()[0]
     assert sorted(exact) == list(range(7))
     for total, probability in exact.items():
         assert float(ours[total]) == pytest.approx(probability, abs=1e-9)
@@ -45,9 +45,9 @@ def test_marginalisation_over_three_images_is_enumeration() -> None:
 
 def test_marginalisation_stays_finite_where_probabilities_vanish() -> None:
     left = torch.tensor([[0.0, -300.0, -300.0]], requires_grad=True)
-    law = log_sum_law(left.log_softmax(-1), left.log_softmax(-1))
-    assert law.isfinite().all() and float(law.detach()[0, 4]) == pytest.approx(-600.0)
-    law[0, 4].backward()
+    total = log_prob_of_sum(left.log_softmax(-1), left.log_softmax(-1))
+    assert total.isfinite().all() and float(total.detach()[0, 4]) == pytest.approx(-600.0)
+    total[0, 4].backward()
     assert left.grad is not None and left.grad.isfinite().all()
 
 

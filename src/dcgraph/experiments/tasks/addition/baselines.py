@@ -46,7 +46,7 @@ class Marginalised(nn.Module):
         log_digits = F.log_softmax(self.digit(stacked.flatten(0, 1)), -1)
         total, *others = log_digits.unflatten(0, stacked.shape[:2])
         for other in others:
-            total = log_sum_law(total, other)
+            total = log_prob_of_sum(total, other)
         result: Tensor = total
         return result
 
@@ -56,14 +56,14 @@ class Marginalised(nn.Module):
         return digits
 
 
-def log_sum_law(
+def log_prob_of_sum(
     left: Float[Tensor, "batch m"], right: Float[Tensor, "batch n"]
 ) -> Float[Tensor, "batch m+n-1"]:
     """log p(i + j) of two independent numbers i, j with the given log-probabilities.
 
     >>> import torch
     >>> coin = torch.tensor([[0.5, 0.5]]).log()
-    >>> log_sum_law(coin, coin).exp()
+    >>> log_prob_of_sum(coin, coin).exp()
     tensor([[0.2500, 0.5000, 0.2500]])
     """
     m, n = left.shape[-1], right.shape[-1]

@@ -15,7 +15,7 @@ class AdditionSettings(Settings):
     tau: float = per_replica(8.0, "temperature of the nodes")
     summands: int = setting(2, "images to add, 2 or 3")
     model: Literal["discrete", "cnn", "deepproblog"] = setting(
-        "discrete", "ours; or a CNN on both images; or the digit network with the rule given"
+        "discrete", "the paper's; or a CNN on both images; or the digit network with the rule given"
     )
     images: Literal["mnist", "digits"] = setting("mnist", "MNIST, or the embedded 8x8 digits")
     digits: int = setting(10, "digits in use: 0 to this number less 1 (embedded images only)")

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import torch
 
-from dcgraph.experiments.tasks.addition.data.examples import jitter
+from dcgraph.experiments.tasks.addition.data.examples import jitter, pixels
 from dcgraph.experiments.tasks.addition.settings import DEMO
 from dcgraph.experiments.tasks.addition.task import Addition
 
@@ -23,6 +23,25 @@ def test_augmentation_moves_images_a_little() -> None:
     centre = (moved.sum(1) * torch.arange(28)).sum(-1) / moved.sum((1, 2))
     shift = centre - centre.mean()
     assert 0.5 < float(shift.std()) < 3 and not torch.equal(moved[0], moved[1])
+
+
+def test_images_are_augmented_in_training_only() -> None:
+    settings = replace(DEMO, augment=1.0)
+    data = TASK.data(settings)
+    rows = {name: table[:8] for name, table in data.table("train").items()}
+    plain = data.constants["images"][rows["images"]] / 16
+    assert torch.equal(data.batch(rows, training=False)["images"], plain)
+    moved = data.batch(rows, training=True)["images"]
+    assert moved.shape == plain.shape and not torch.equal(moved, plain)
+    unchanged = TASK.data(DEMO).batch(rows, training=True)
+    assert torch.equal(unchanged["images"], plain)
+    assert torch.equal(unchanged["total"], rows["total"])
+
+
+def test_pixels_are_as_in_the_paper() -> None:
+    grey = torch.tensor([0, 255], dtype=torch.uint8)
+    assert pixels(grey, "mnist").tolist() == [-1, 1]
+    assert pixels(torch.tensor([0, 16], dtype=torch.uint8), "digits").tolist() == [0, 1]
 
 
 def test_embedded_data_have_separate_images_and_right_sums() -> None:

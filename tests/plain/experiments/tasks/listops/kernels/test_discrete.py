@@ -82,7 +82,7 @@ def test_kernel_equals_the_node(shape: tuple[int, int, int, int]) -> None:
         assert relative_error(one, other) < TOLERANCE
 
 
-def test_noise_has_its_law() -> None:
+def test_noise_has_its_distribution() -> None:
     noise = kernel.drawn_noise(torch.tensor([3], device=DEVICE), 2, 500, 10).double().cpu()
     uniform = torch.exp(-torch.exp(-noise)).flatten().sort().values
     count = len(uniform)

@@ -48,7 +48,7 @@ def assert_same(found: list[Tensor], expected: list[Tensor], tolerance: float = 
 
 @pytest.mark.parametrize("dim", [5, 60])
 @pytest.mark.parametrize("length", [1, 7])
-def test_twin_equals_the_lstm_of_torch(dim: int, length: int) -> None:
+def test_the_reference_equals_the_lstm_of_torch(dim: int, length: int) -> None:
     torch.manual_seed(0)
     theirs = nn.LSTM(dim, dim)
     weights = dict(theirs.named_parameters())
@@ -65,7 +65,7 @@ def test_twin_equals_the_lstm_of_torch(dim: int, length: int) -> None:
     torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-5)
 
 
-def test_gradients_of_the_twin() -> None:
+def test_gradients_of_the_reference() -> None:
     gates, recurrent = (value.detach().double() for value in inputs(3, 2, 2, 3, device="cpu"))
     leaves = (gates.requires_grad_(), recurrent.requires_grad_())
     assert torch.autograd.gradcheck(lstm_by_steps, leaves)
@@ -75,7 +75,7 @@ def test_gradients_of_the_twin() -> None:
 @pytest.mark.parametrize(
     "shape", [(7, 2, 3, 60), (1, 1, 1, 7), (5, 2, 1, 7), (2, 1, 100, 60), (3, 2, 16, 64)]
 )
-def test_kernel_equals_its_twin(shape: tuple[int, int, int, int]) -> None:
+def test_kernel_equals_its_reference(shape: tuple[int, int, int, int]) -> None:
     leaves = inputs(*shape)
     found = with_gradients(kernel.lstm_states, *leaves)
     assert_same(found, with_gradients(lstm_by_steps, *leaves))
@@ -233,7 +233,7 @@ def test_compiled_replicas() -> None:
     assert_same(with_gradients(compiled, *leaves), with_gradients(mapped, *leaves))
 
 
-def test_the_twin_does_what_the_kernel_does_not() -> None:
+def test_the_reference_does_what_the_kernel_does_not() -> None:
     for dtype, device, dim in ((torch.float64, DEVICE, 7), (torch.float32, DEVICE, 65)):
         gates, recurrent = (v.detach().to(dtype) for v in inputs(2, 1, 3, dim, device=device))
         assert torch.equal(lstm(gates, recurrent), lstm_by_steps(gates, recurrent))

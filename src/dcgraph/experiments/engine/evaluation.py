@@ -1,0 +1,149 @@
+"""Evaluating a population: on the way, what the probe reads, and at the end."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Collection, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from ...inspect import NoNodeCalledError, probe
+from ...nodes import named_nodes
+from ...population import Population
+from .metrics import Metric, Metrics
+from .outcome import Readings
+from .settings import Settings
+from .step import Stepper
+from .task import AnyTask, Batch, Data
+
+_PROBES = 30  # probes in a run, at most
+_PROBED = 256  # examples
+
+
+class Evaluator:
+    """Measures all replicas of a population with given weights.
+
+    Weights are selected by the metric ``selected_by`` on the validation split (on the test split,
+    if there is no validation split).
+    """
+
+    def __init__(
+        self,
+        task: AnyTask,
+        replicas: Sequence[Settings],
+        data: Data,
+        population: Population,
+        stepper: Stepper,
+    ) -> None:
+        self._task, self._replicas, self._data = task, replicas, data
+        self._population, self._stepper = population, stepper
+        execution = task.execution(replicas[0])
+        self._has_nodes = any(True for _ in named_nodes(population.template))
+        self._decoders = execution.decoders if self._has_nodes else ("argmax",)
+        decoder = execution.decoder if execution.decoder in self._decoders else "argmax"
+        split = "validation" if "validation" in data.splits else "test"
+        self.selected_by = Metric(execution.monitor, split, decoder)
+        self._probed: nn.Module | None = None
+
+    def try_out(self) -> None:
+        """Before the first step, so that an evaluation cannot fail after hours of training."""
+        with torch.random.fork_rng():
+            weights, split = self._stepper.tested_weights, self.selected_by.set
+            tried = self._stepper.evaluate(weights, split, "argmax")
+        if (monitor := self.selected_by.name) not in tried:
+            raise ValueError(
+                f"the monitor {monitor!r} is not among the metrics of task "
+                f"{self._task.name!r}: {', '.join(tried)}."
+            )
+
+    def metrics(
+        self, weights: Float[Tensor, "replicas parameters"], split: str, alive: Sequence[bool]
+    ) -> dict[Metric, list[float | None]]:
+        """One number per replica, None for those that have stopped."""
+        return {
+            Metric(name, split, decoder): where(values, alive)
+            for decoder in self._decoders
+            for name, values in self._stepper.evaluate(weights, split, decoder).items()
+        }
+
+    def steps_to_probe(self, evaluated: Collection[int]) -> set[int]:
+        """Some of the steps that are evaluated; none, where the chain cannot be probed."""
+        steps = sorted(evaluated)
+        count = min(_PROBES, len(steps)) if self._has_nodes else 0
+        chosen = {steps[(k + 1) * len(steps) // count - 1] for k in range(count)}
+        try:
+            return chosen if chosen and self._probe(0) else set()
+        except NoNodeCalledError:  # such as by the shortest queries, if there are no others
+            return set()
+        except Exception as error:  # whatever is in somebody's loss; a probe is not worth a run
+            warnings.warn(
+                f"the chain of task {self._task.name!r} will not be probed, for its loss on "
+                f"evaluation batches raises {type(error).__name__}: {error}",
+                stacklevel=4,
+            )
+            return set()
+
+    def probes(self, alive: Sequence[bool]) -> list[Readings | None]:
+        """What the probe reads of each replica as it trains."""
+        return [self._probe(index) if lives else None for index, lives in enumerate(alive)]
+
+    def _probe(self, index: int) -> Readings:
+        rows = probed_rows(self._data, self.selected_by.set)
+        batch = self._data.batch(rows, training=False)
+        self._probed = model = self._population.replica(index, into=self._probed)
+        # Summed, as in training: the gradient of an example is that of its own loss.
+        report = probe(model, lambda: self._task.loss(model, batch).sum())
+        return [_rounded(asdict(reading)) for reading in report.readings]
+
+    def final(
+        self, weights: Float[Tensor, "replicas parameters"]
+    ) -> tuple[list[dict[str, float]], list[Metrics]]:
+        """What is calibrated, and only then what is measured on the test split, of each replica."""
+
+        def model(index: int) -> nn.Module:
+            return self._population.replica(index, weights).eval()
+
+        calibration: list[dict[str, float]] = [{} for _ in self._replicas]
+        if "validation" in self._data.splits:
+            seen = self._data.only("validation")
+            calibration = [
+                self._task.calibrate(model(index), settings, seen)
+                for index, settings in enumerate(self._replicas)
+            ]
+        test = self.metrics(weights, "test", [True] * len(self._replicas))
+        measured = [
+            {metric: values[index] for metric, values in test.items()}
+            | self._task.final_metrics(model(index), settings, self._data, calibration[index])
+            for index, settings in enumerate(self._replicas)
+        ]
+        return calibration, measured
+
+
+def probed_rows(data: Data, split: str) -> Batch:
+    """Examples to probe with, spread over a table: of several, that of the largest examples.
+
+    (Deep chains are in long sequences. A table with too few examples is passed over.)
+    """
+    tables = data.tables(split)
+    enough = [t for t, size in zip(tables, data.sizes(split), strict=True) if size >= _PROBED]
+    chosen = max(enough or tables, key=lambda table: sum(t[0].numel() for t in table.values()))
+    every = max(1, len(next(iter(chosen.values()))) // _PROBED)
+    return {name: tensor[::every][:_PROBED] for name, tensor in chosen.items()}
+
+
+def where(values: Sequence[float], alive: Sequence[bool]) -> list[float | None]:
+    """None for the replicas that have stopped."""
+    return [value if lives else None for value, lives in zip(values, alive, strict=True)]
+
+
+def _rounded(value: Any) -> Any:
+    """Three digits say all that a probe of some hundred examples knows."""
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in value.items()}
+    if isinstance(value, tuple):
+        return [_rounded(item) for item in value]
+    return float(f"{value:.3g}") if isinstance(value, float) else value
