@@ -202,6 +202,14 @@ def test_queries_without_negatives_are_left_out() -> None:
         evaluate(score, nothing)
 
 
+def test_a_single_candidate_is_a_negative_unless_it_is_the_target() -> None:
+    # By relation 0 one comes to 1 and 2, and from 0 only to 1: the candidate 2 is left.
+    graph = graph_of({"train": [(0, 0, 1), (3, 0, 2)]})
+    questions = asked(graph, [queries_of([(0, [0], 1), (0, [0], 2), (0, [0], 3)])], "range")
+    assert (questions.tables[0]["target"].tolist(), questions.skipped) == ([1, 3], 1)
+    assert rank_all(lambda s, p: score(s, p, 4), questions)[1].negatives.tolist() == [1, 1]
+
+
 def test_splits_share_their_sets() -> None:
     graph = random_graph(18, 3, 60, seed=0)
     splits = sample(graph, 0, SHORT)

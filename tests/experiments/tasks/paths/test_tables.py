@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from dcgraph.experiments.engine.metrics import Metric
+from dcgraph.experiments.engine.metrics import Metric, Metrics
 from dcgraph.experiments.engine.records import Curve, Population, Record, Selection
 from dcgraph.experiments.engine.settings import Settings
 from dcgraph.experiments.engine.tables import Run, Table
@@ -77,15 +77,16 @@ def test_rows_and_columns_have_names_of_their_own(table: Table) -> None:
 
 def record_with(metrics: list[Metric], curve: list[Metric], selected: Metric) -> Record:
     """Metric number k is k / 100, so that a column shows its number; at another step it is 0."""
-    values = {metric: number / 100 for number, metric in enumerate(metrics)}
+    values: Metrics = {metric: number / 100 for number, metric in enumerate(metrics)}
+    seen: dict[Metric, list[float | None]]
     seen = {metric: [0.0, number / 100] for number, metric in enumerate(curve)}
     return Record(
         task="paths", settings={"epochs": 7}, code="", data="", hardware="", torch="",
         seconds=360.0, steps=20, parameters=1, population=Population("", 3),
         selection=Selection(selected, 20), stopped_at=None,
-        curve=Curve([10, 20], [1.0, 1.0], dict(seen)),
+        curve=Curve([10, 20], [1.0, 1.0], seen),
         calibration={"inverse temperature": 3.0, "bidirectional weight": 0.25},
-        metrics=dict(values),
+        metrics=values,
     )  # fmt: skip
 
 
@@ -120,7 +121,7 @@ def test_columns_by_length() -> None:
         (tables.FB15K_237_BEAM, {"decoder": "beam"}),
         (tables.SMALL_BIDIRECTIONAL, {"decoder": "beam", "bidirectional": True}),
     ):
-        metrics = [Metric("MRR", length=length, **how) for length in range(1, 11)]  # type: ignore[arg-type]
+        metrics = [Metric("MRR", length=length, **how) for length in range(1, 11)]
         found = shown(table, record_with(metrics, [], metrics[0]))
         for number in range(10):
             assert found.pop(f"{number + 1}") == pytest.approx(number)

@@ -133,6 +133,22 @@ def test_final_metrics_take_the_calibration(trained: tuple[Paths, Outcome], ring
     assert_same(without, beam, decoder="beam", bidirectional=True)
 
 
+class Equal(nn.Module):
+    """Gives all entities the same score."""
+
+    def forward(self, source: Tensor, path: Tensor) -> Tensor:
+        return torch.zeros(len(source), ENTITIES)
+
+
+def test_equal_scores_are_the_best_only_with_optimistic_ties(ring: Path) -> None:
+    task, settings = Paths(), settings_for(ring, beam=1)
+    found = task.final_metrics(Equal(), settings, task.data(settings), {})
+    optimistic = measured(found, ties="optimistic")
+    assert optimistic == {"MRR": 1, "H@1": 1, "H@3": 1, "H@10": 1}
+    by_length = [found[Metric("MRR", length=length)] for length in range(1, 11)]
+    assert all(value is not None and value < 0.2 for value in by_length)
+
+
 # Calibration
 
 
