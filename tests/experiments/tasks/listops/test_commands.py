@@ -251,7 +251,7 @@ def test_predict_says_what_is_wrong(
     command = ("predict", "listops")
     assert "expression 2: 'x' is not a token" in complaint(*command, EXPRESSION, "[MAX x ]", *model)
     cut = complaint(*command, *EXPRESSION.split(), *model)
-    assert "expression 1: '[MAX' alone is none" in cut and "quotes" in cut
+    assert "expression 1: '[MAX' is not a whole one" in cut and "quotes" in cut
     assert "--file" in complaint(*command, *model)
     assert "--file" in complaint(*command, EXPRESSION, "--file", tmp_path / "a", *model)
     assert "No such file" in complaint(*command, "--file", tmp_path / "none", *model)
