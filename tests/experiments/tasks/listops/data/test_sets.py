@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from dcgraph.experiments.tasks.listops.data import expressions, sets
-from dcgraph.experiments.tasks.listops.data.expressions import parse, text_of
+from dcgraph.experiments.tasks.listops.data.expressions import Expression, parse, text_of
 from dcgraph.experiments.tasks.listops.data.generator import Distribution
 from dcgraph.experiments.tasks.listops.data.sets import tensors_of
 from listops_oracles import (
