@@ -1,4 +1,5 @@
 import os
+import signal
 
 import torch
 from hypothesis import settings
@@ -10,3 +11,6 @@ settings.load_profile("dcgraph")
 # Without a GPU the kernels run in Triton's interpreter. Triton reads this when it is imported.
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
+
+# A shell that starts a job in the background has it ignore Ctrl-C, which some tests are about.
+signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -17,6 +17,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+import dcgraph as dc
 from dcgraph.experiments.engine import (
     Batch,
     Callbacks,
@@ -32,6 +33,7 @@ from dcgraph.experiments.engine import (
 )
 from dcgraph.experiments.engine.checkpoint import load, save
 from dcgraph.experiments.engine.errors import CheckpointError, ModelError
+from dcgraph.experiments.engine.metrics import Decoder
 from dcgraph.experiments.engine.models import calibration_of, load_model, save_model
 from dcgraph.experiments.engine.order import order_of_epoch, schedule_of_epoch
 from dcgraph.experiments.engine.records import read_probes, read_record, write_record
@@ -41,6 +43,7 @@ from parity import QUICK, Lengths, Parity, ParitySettings
 TASK = Parity()
 DATA = TASK.data(QUICK)
 ACCURACY = Metric("accuracy", "validation")
+DECODERS: tuple[Decoder, ...] = ("argmax", "sample")
 THREE = [replace(QUICK, seed=0), replace(QUICK, seed=1, lr=1e-2), replace(QUICK, seed=2, tau=2.0)]
 
 
@@ -149,6 +152,71 @@ def test_every_example_comes_once_in_an_epoch() -> None:
     orders = [order_of_epoch(50, seed=1, epoch=2, table=table) for table in (0, 1)]
     assert not torch.equal(*orders)
     assert all(torch.equal(order.sort().values, torch.arange(50)) for order in orders)
+
+
+def test_a_replica_sees_another_order_in_every_epoch() -> None:
+    orders = [order_of_epoch(50, seed=1, epoch=epoch, table=0) for epoch in (0, 1)]
+    assert not torch.equal(*orders)
+    assert torch.equal(orders[0], order_of_epoch(50, seed=1, epoch=0, table=0))
+
+
+class Counted(Parity):
+    """Its loss is the number of the example, whatever the model does."""
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        return 0 * super().loss(model, batch) + batch["number"]
+
+
+def test_the_loss_of_a_curve_is_the_mean_since_the_last_evaluation() -> None:
+    """The numbers of the examples in the order of each replica, which differ."""
+    numbered = {"train": {**DATA.table("train"), "number": torch.arange(64.0)}}
+    splits = {s: {**DATA.table(s), "number": torch.zeros(16)} for s in ("validation", "test")}
+    outcome = train(Counted(), THREE, replace(DATA, splits=numbered | splits))
+    records = make_records(TASK, outcome, DATA)
+    for index, settings in enumerate(THREE):
+        orders = [order_of_epoch(64, settings.seed, epoch).float() for epoch in range(2)]
+        means = [half.mean().item() for order in orders for half in order.split(32)]
+        assert [one.loss[index] for one in outcome.curve] == pytest.approx(means)
+        assert records[index].curve.loss == pytest.approx(means)
+
+
+class Constant(Parity):
+    """All evaluations are equally good."""
+
+    def metrics(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        return {"accuracy": torch.ones(len(batch["parity"]))}
+
+
+def test_of_equally_good_weights_the_earliest_are_kept() -> None:
+    outcome = train(Constant(), THREE, DATA)
+    assert outcome.best_step == [4, 4, 4]
+    assert [r.selection.step for r in make_records(TASK, outcome, DATA)] == [4, 4, 4]
+
+
+class Undecided(nn.Module):
+    """Two categories with equal probabilities: argmax takes the first, a sample either."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.choice, self.weight = dc.Categorical(), nn.Parameter(torch.zeros(1))
+
+    def forward(self, bits: Tensor) -> Tensor:
+        z: Tensor = self.choice(0 * self.weight * bits[:, :2])
+        return z
+
+
+class Coin(Parity):
+    def model(self, settings: ParitySettings) -> nn.Module:
+        return Undecided()
+
+    def metrics(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        return {"accuracy": model(batch["bits"])[:, 0]}
+
+
+def test_the_nodes_decode_as_an_evaluation_asks() -> None:
+    outcome = train(Coin(), [QUICK], DATA)
+    found = [outcome.curve[0].metrics[replace(ACCURACY, decoder=d)][0] for d in DECODERS]
+    assert found[0] == 1 and found[1] is not None and 0 < found[1] < 1
 
 
 def test_it_learns() -> None:

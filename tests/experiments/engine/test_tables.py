@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -54,6 +55,7 @@ def test_a_table_from_records_beside_the_papers_numbers(results: Path) -> None:
     places = [results / "parity" / "slow" / f"seed-{seed}.json" for seed in range(3)]
     values = [read_record(place).metrics[ACCURACY] or 0.0 for place in places]
     assert first["mean"] == pytest.approx(100 * sum(values) / 3, abs=0.01)
+    assert first["std"] == pytest.approx(100 * statistics.stdev(values), abs=0.01) and first["std"]
     text = as_text(SMALL, results)
     assert "2 to 3 seeds" in text and "| 50.00 ± 1.50 |" in text
     assert len({len(line) for line in text.splitlines()[2:]}) == 1  # aligned
