@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -55,10 +54,16 @@ def test_a_table_from_records_beside_the_papers_numbers(results: Path) -> None:
     places = [results / "parity" / "slow" / f"seed-{seed}.json" for seed in range(3)]
     values = [read_record(place).metrics[ACCURACY] or 0.0 for place in places]
     assert first["mean"] == pytest.approx(100 * sum(values) / 3, abs=0.01)
-    assert first["std"] == pytest.approx(100 * statistics.stdev(values), abs=0.01) and first["std"]
     text = as_text(SMALL, results)
     assert "2 to 3 seeds" in text and "| 50.00 ± 1.50 |" in text
     assert len({len(line) for line in text.splitlines()[2:]}) == 1  # aligned
+
+
+def test_the_spread_is_that_of_a_sample(results: Path) -> None:
+    seeds = Column("seed", lambda record: float(record.seed))
+    three, two = as_json(replace(SMALL, columns=(seeds,)), results)
+    assert (three["mean"], three["std"]) == (1, 1)  # of 0, 1 and 2
+    assert (two["mean"], two["std"]) == (0.5, pytest.approx(0.5**0.5, abs=1e-4))
 
 
 def test_a_table_without_records_has_no_numbers(tmp_path: Path) -> None:
