@@ -80,7 +80,7 @@ WITHOUT_TORCH = [
     *(f"dcgraph.experiments.cli.{name}" for name in ("parsing", "tables", "tasks", "train")),
     *(
         f"dcgraph.experiments.engine.{name}"
-        for name in ("errors", "files", "metrics", "records", "settings", "tables")
+        for name in ("errors", "files", "jobs", "metrics", "records", "settings", "tables")
     ),
     *(
         f"dcgraph.experiments.tasks.{task}.{name}"

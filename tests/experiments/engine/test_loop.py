@@ -33,11 +33,12 @@ from dcgraph.experiments.engine import (
 )
 from dcgraph.experiments.engine.checkpoint import load, save
 from dcgraph.experiments.engine.errors import CheckpointError, ModelError
+from dcgraph.experiments.engine.jobs import Job, differences, finished_record
 from dcgraph.experiments.engine.metrics import Decoder
 from dcgraph.experiments.engine.models import calibration_of, load_model, save_model
 from dcgraph.experiments.engine.order import order_of_epoch, schedule_of_epoch
 from dcgraph.experiments.engine.records import read_probes, read_record, write_record
-from dcgraph.experiments.engine.runs import Job, differences, finished_record, make_records, perform
+from dcgraph.experiments.engine.runs import make_records, perform
 from parity import QUICK, Lengths, Parity, ParitySettings
 
 TASK = Parity()

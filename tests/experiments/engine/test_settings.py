@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import dcgraph as dc
-from dcgraph.experiments.engine.runs import replica_name
+from dcgraph.experiments.engine.jobs import replica_name
 from dcgraph.experiments.engine.settings import (
     Settings,
     Sweep,

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from dcgraph.experiments.engine.errors import RecordError
+from dcgraph.experiments.engine.jobs import jobs_of
 from dcgraph.experiments.engine.metrics import Metric
 from dcgraph.experiments.engine.records import read_record
-from dcgraph.experiments.engine.runs import jobs_of, perform
+from dcgraph.experiments.engine.runs import perform
 from dcgraph.experiments.engine.settings import setting
 from dcgraph.experiments.engine.tables import (
     Column,

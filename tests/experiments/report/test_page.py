@@ -21,9 +21,10 @@ from torch import nn
 import dcgraph as dc
 from dcgraph.experiments import cli
 from dcgraph.experiments.engine import Data, Metric, train
+from dcgraph.experiments.engine.jobs import Job
 from dcgraph.experiments.engine.panels import Examples, Grid, Panel, Shown
 from dcgraph.experiments.engine.records import Record, read_probes, read_record
-from dcgraph.experiments.engine.runs import Job, make_records, perform, probes_of
+from dcgraph.experiments.engine.runs import make_records, perform, probes_of
 from dcgraph.experiments.report import Replica, write_report
 from dcgraph.experiments.report.charts import HEIGHT
 from dcgraph.experiments.report.page import data_uri

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from ..engine.jobs import Job
 from ..engine.memory import keep_freed_memory
 from ..engine.metrics import Metric
 from ..engine.records import read_probes, read_record
 from .parsing import CommandError
 from .progress import show_progress
-
-if TYPE_CHECKING:
-    from ..engine.runs import Job
 
 _FIRST_SEED = 200  # fresh: the setting was chosen on others
 
@@ -32,7 +29,7 @@ def demo(*, seeds: int = 10, out: Path = Path("runs/demo")) -> None:
     if seeds < 1:
         raise CommandError(f"seeds={seeds}, but at least 1 is needed.", 2)
     # Start-up time: all of these need torch.
-    from ..engine.runs import Job, perform
+    from ..engine.runs import perform
     from ..report import Replica, write_report
     from ..tasks.addition.commands import Commands
     from ..tasks.addition.settings import DEMO

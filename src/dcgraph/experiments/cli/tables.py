@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..engine.jobs import Job, differences, finished_record, jobs_of, label
 from ..engine.memory import keep_freed_memory
 from ..engine.records import Record, read_probes, read_record
 from ..engine.settings import Settings, populations
@@ -19,10 +20,9 @@ from .progress import show_progress
 from .train import choose_device
 
 if TYPE_CHECKING:
-    from ..engine.runs import Job
     from ..engine.task import AnyTask
 
-RowsOfJobs = dict[str, list["Job"]]
+RowsOfJobs = dict[str, list[Job]]
 """What each row of some tables needs."""
 
 
@@ -49,8 +49,6 @@ def reproduce(
         device: auto, cpu, cuda.
         dry: only say what would run.
     """
-    from ..engine.runs import perform  # start-up time: torch
-
     tables = [_table(name) for name in names]
     if len({table.task for table in tables}) > 1:
         raise CommandError("tables of different tasks have no runs in common; one at a time.", 2)
@@ -59,6 +57,8 @@ def reproduce(
     _say_what_runs(", ".join(names), wanted, work)
     if dry:
         return
+    from ..engine.runs import perform  # start-up time: torch
+
     on = choose_device(device)
     if on.type == "cpu":
         keep_freed_memory()
@@ -73,8 +73,6 @@ def reproduce(
 
 def _wanted(tables: Sequence[Table], results: Path, rows: Sequence[str]) -> RowsOfJobs:
     """What the rows need; what two of them need is of the first."""
-    from ..engine.runs import jobs_of  # start-up time: torch
-
     names = list(dict.fromkeys(row.name for table in tables for row in table.rows))
     chosen = {name for text in rows for name in _named(names, text)} if rows else set(names)
     wanted: RowsOfJobs = {}
@@ -98,8 +96,6 @@ def _named(names: Sequence[str], text: str) -> Sequence[str]:
 
 
 def _say_what_runs(title: str, wanted: RowsOfJobs, work: Path) -> None:
-    from ..engine.runs import finished_record  # start-up time: torch
-
     records = {job: finished_record(job) for jobs in wanted.values() for job in jobs}
     done = {job: record for job, record in records.items() if record}
     print(f"{title}: {len(records)} runs, {len(done)} have a record.")
@@ -118,8 +114,6 @@ def _say_what_runs(title: str, wanted: RowsOfJobs, work: Path) -> None:
 
 def _changes(records: Mapping[Job, Record]) -> str:
     """What the records of a row were made with, where the row asks for something else now."""
-    from ..engine.runs import differences  # start-up time: torch
-
     found = {job: differences(record, job.settings) for job, record in records.items()}
     settings = dict(item for changed in found.values() for item in changed.items())
     if not settings:
@@ -141,7 +135,6 @@ def _how_long(settings: Settings, done: Mapping[Job, Record]) -> str:
 
 def _write_page(table: Table, task: AnyTask, results: Path) -> Path:
     """The page of all runs of a table. Their models are not kept, so it shows none at work."""
-    from ..engine.runs import jobs_of, label  # start-up time: torch
     from ..report import Replica, write_report  # start-up time: torch and jinja2
 
     shown = []

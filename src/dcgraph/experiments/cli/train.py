@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 from ..._arguments import closest
 from ..engine.errors import DataError, Interrupted
 from ..engine.files import write_json
+from ..engine.jobs import Job, label, replica_name
 from ..engine.memory import keep_freed_memory
 from ..engine.metrics import Metric, arrange
 from ..engine.records import Record, read_probes, read_record
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     import torch
 
     from ..engine.loop import Callbacks
-    from ..engine.runs import Job
     from ..engine.task import AnyTask
 
 
@@ -144,7 +144,7 @@ def choose_device(name: str) -> torch.device:
 
 
 def _run(task: AnyTask, replicas: Sequence[Settings], options: Options, command: str) -> None:
-    from ..engine.runs import Job, perform, replica_name  # start-up time: torch
+    from ..engine.runs import perform  # start-up time: torch
 
     device = choose_device(options.device)
     plan = options.out / "run.json"
@@ -226,8 +226,6 @@ def _planned(task: AnyTask, plan: Path) -> tuple[list[Settings], str]:
 
 def results_of(jobs: Sequence[Job], replicas: Sequence[Settings]) -> str:
     """What a run says at its end: mean and spread on the test set, for each setting."""
-    from ..engine.runs import label  # start-up time: torch
-
     groups: dict[str, list[Record]] = {}
     for job in jobs:
         groups.setdefault(label(job.settings, replicas), []).append(read_record(job.record))
@@ -275,7 +273,6 @@ def _write_page(
     options: Options,
     command: str,
 ) -> None:
-    from ..engine.runs import label  # start-up time: torch
     from ..report import Replica, write_report  # start-up time: torch and jinja2
 
     page = options.out / "report.html"

@@ -1,4 +1,4 @@
-"""Jobs: replicas whose records are wanted in files. Only what is missing is trained."""
+"""Performing jobs: only what has no record yet is trained, alike replicas as one population."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from .files import write_json
+from .jobs import Job, finished_record
 from .loop import Callbacks, train
 from .models import save_model
 from .outcome import Outcome
@@ -23,59 +23,14 @@ from .records import (
     Probes,
     Record,
     Selection,
-    read_record,
     write_probes,
     write_record,
 )
 from .settings import Settings, from_dict, populations
 from .step import bytes_per_replica
-from .tables import Row, Table, record_of
 from .task import AnyTask, Data, fingerprint_of
 
 _SHARE_OF_MEMORY = 0.5  # the rest is for evaluation, gradients and everyone else
-
-
-@dataclass(frozen=True)
-class Job:
-    """One replica, the file for its record and, if wanted, the one for its best weights."""
-
-    settings: Settings
-    record: Path
-    model: Path | None = None
-    probes: bool = True  # whether its probe curve is kept beside the record
-    categories: bool = True  # and what the probe read of each category with it
-
-
-def jobs_of(table: Table, row: Row, results: Path) -> list[Job]:
-    """Every replica that a row needs. Rows that name the same run share its records."""
-    return [
-        Job(
-            replace(run.settings, seed=seed),
-            record_of(run, seed, table.task, results),
-            probes=run.probes,
-            categories=run.categories,
-        )
-        for run in row.runs
-        for seed in range(run.seeds)
-    ]
-
-
-def finished_record(job: Job) -> Record | None:
-    """The record of a job, if there is one; also one that was made with other settings."""
-    return read_record(job.record) if job.record.exists() else None
-
-
-def differences(record: Record, settings: Settings) -> dict[str, tuple[Any, Any]]:
-    """Settings that a record was made with, where they are others now: then and now.
-
-    A setting that is younger than the record is not counted.
-    """
-    now = asdict(settings)
-    return {
-        name: (then, now.get(name))
-        for name, then in record.settings.items()
-        if then != now.get(name)
-    }
 
 
 def perform(
@@ -220,23 +175,3 @@ def _replicas_that_fit(
         free = 4 * 2**30
     needed = bytes_per_replica(task, settings, task.data(settings, data_dir))
     return max(1, int(_SHARE_OF_MEMORY * free / max(1, needed)))
-
-
-def label(settings: Settings, among: Sequence[Settings]) -> str:
-    """A short name for settings among others: what they differ in, but for the seed."""
-    mine, others = asdict(settings), [asdict(other) for other in among]
-    differing = [n for n in mine if n != "seed" and any(other[n] != mine[n] for other in others)]
-    return "_".join(f"{name}-{_short(mine[name])}" for name in differing) or "default"
-
-
-def replica_name(settings: Settings, among: Sequence[Settings]) -> str:
-    """The same with the seed: a name for the files of one replica of a sweep."""
-    differences = label(settings, among)
-    prefix = "" if differences == "default" else f"{differences}_"
-    return f"{prefix}seed-{settings.seed}"
-
-
-def _short(value: object) -> str:
-    if isinstance(value, float) and float(f"{value:g}") == value:
-        return f"{value:g}"
-    return str(value)

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from dcgraph.experiments.engine.jobs import Job
 from dcgraph.experiments.engine.models import load_model
 from dcgraph.experiments.engine.panels import Examples, Grid
 from dcgraph.experiments.engine.records import read_probes, read_record
-from dcgraph.experiments.engine.runs import Job, perform
+from dcgraph.experiments.engine.runs import perform
 from dcgraph.experiments.report import Replica, write_report
 from dcgraph.experiments.tasks.addition.settings import DEMO, AdditionSettings
 from dcgraph.experiments.tasks.addition.task import Addition

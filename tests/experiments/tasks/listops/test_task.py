@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 import dcgraph as dc
 from dcgraph.experiments.engine import Batch, Data, train
+from dcgraph.experiments.engine.jobs import jobs_of
 from dcgraph.experiments.engine.metrics import Metric
 from dcgraph.experiments.engine.records import read_record
-from dcgraph.experiments.engine.runs import jobs_of, perform
+from dcgraph.experiments.engine.runs import perform
 from dcgraph.experiments.engine.step import set_decode
 from dcgraph.experiments.engine.tables import Row, Run, Table, record_of
 from dcgraph.experiments.tasks.listops.baselines import StateTree

@@ -11,10 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from dcgraph.experiments.engine import Outcome, train
+from dcgraph.experiments.engine.jobs import Job
 from dcgraph.experiments.engine.metrics import Metric, Metrics
 from dcgraph.experiments.engine.models import calibration_of
 from dcgraph.experiments.engine.records import read_record
-from dcgraph.experiments.engine.runs import Job, make_records, perform
+from dcgraph.experiments.engine.runs import make_records, perform
 from dcgraph.experiments.engine.task import Data
 from dcgraph.experiments.report import Replica, write_report
 from dcgraph.experiments.tasks.paths import decoding

@@ -48,6 +48,11 @@ def test_tables_need_no_torch(json: list[str]) -> None:
     answered_without_torch(shown, [0, 1])  # 1: a table without records
 
 
+def test_what_would_run_is_said_without_torch() -> None:
+    dry = [["reproduce", name, "--results", str(RESULTS), "--dry"] for name in TABLES]
+    answered_without_torch(dry, [0])
+
+
 def test_the_test_can_fail() -> None:
     with pytest.raises(AssertionError, match=r"imported.*torch"):
         answered_without_torch([["predict", "addition", "--help"]], [0])
