@@ -66,8 +66,8 @@ def _addition() -> Iterator[Headline]:
 
 def _listops() -> Iterator[Headline]:
     for measured, name, best in (
-        ("task", "results", ("Arb.", _ARB)),
-        ("edge", "edges of the tree", ("Arb.", _ARB)),
+        ("task", "results", ("Arb. (Paulus et al.)", _ARB)),
+        ("edge", "edges of the tree", ("Arb. (Paulus et al.)", _ARB)),
         ("d10", "results at twice the depth of training", ("LSTM", "LSTM")),
     ):
         variant, method, rival = (

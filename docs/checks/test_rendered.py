@@ -48,7 +48,7 @@ def test_headlines_have_a_line_each_with_numbers_and_seeds() -> None:
         assert re.match(r"\d", variant) and re.match(r"\d", seeds), line
         assert all(re.match(r"[\d.]+( ± [\d.]+)?$|$", number) for number in (paper, variant)), line
         assert method == "not run" or re.match(r"\d", method), line
-        assert not rival or re.search(r"\w+ [\d.]+", rival), line
+        assert not rival or re.fullmatch(r"\D+ [\d.]+( ± [\d.]+)?", rival), line
 
 
 def test_a_rival_stands_beside_ours_also_where_it_is_better() -> None:
