@@ -36,7 +36,7 @@ RETIRED = {
     r"islands?": "compute dtype",
     r"twins?": "reference implementation",
     r"mixing": "codebook",
-    r"by a beam(?! search)|a beam of \d+|beams? that": "beam search of width N",
+    r"by a beam(?! search)|(a )?beam of \d+|beams? that": "beam search of width N",
     r"follow(s|ed)? (\d+|several|all) entities|entities (are |to )?follow(ed)?": "beam search",
     r"--nearest": "--top-k",
     r"alone": "only",

@@ -43,9 +43,9 @@ TASKS = {
 TABLES = {
     "addition": _ours("addition.tables:ADDITION", "MNIST addition, the paper's table"),
     "addition-lr": _ours(
-        "addition.tables:LEARNING_RATES", "ours at the learning rates the paper tried"
+        "addition.tables:LEARNING_RATES", "the paper's method at the learning rates it tried"
     ),
-    "addition-ablation": _ours("addition.tables:ABLATION", "ours without parts of the method"),
+    "addition-ablation": _ours("addition.tables:ABLATION", "the paper's method without parts"),
     "addition-chain": _ours(
         "addition.tables:CHAIN_ABLATION", "the same for three summands, a chain"
     ),
@@ -55,7 +55,7 @@ TABLES = {
     "listops": _ours("listops.tables:LISTOPS", "ListOps, the paper's table"),
     "listops-ablation": _ours("listops.tables:ABLATION", "ListOps without parts of the method"),
     "listops-masks": _ours(
-        "listops.tables:MASKS", "ListOps with the paper's dropout, and with ours"
+        "listops.tables:MASKS", "ListOps with dropout masks per pair, and shared"
     ),
     "listops-ladder": _ours(
         "listops.tables:LADDER", "what models are given, and what that is worth"

@@ -322,7 +322,7 @@ SMALL = Table(
     ),
     columns=_mrr_by_length(),
     rows=(
-        _on_umls("The paper's method", "ours"),
+        _on_umls("The paper's method, settings for a small graph", "ours"),
         _on_umls("without DropRes", "ours-no-dropres", dropres=False),
         _on_umls("without TempMatch (beta = 1)", "ours-no-tempmatch", tempmatch=False),
         _on_umls("without both", "ours-plain", dropres=False, tempmatch=False),
