@@ -94,7 +94,7 @@ def can_stream(p: Problem) -> bool:
 @cache
 def _warn_without_triton() -> None:
     warnings.warn(
-        "Triton cannot be imported, so that choices over a codebook run without their kernels on "
+        "Triton is not installed, so that choices over a codebook run without their kernels on "
         "this GPU: slower, with the same results; install the package triton to change that.",
         RuntimeWarning,
         stacklevel=5,

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from dcgraph.structures import _arborescence as arborescence
+from dcgraph.structures import arborescence
 from dcgraph.structures._graphs import graph
 
 trees = pytest.importorskip("dcgraph.kernels._trees", reason="the kernels need Triton")
