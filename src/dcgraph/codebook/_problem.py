@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
@@ -56,12 +56,6 @@ class Problem:
     def compute_dtype(self) -> torch.dtype:
         """What sums and exponentials are computed in."""
         return torch.promote_types(self.query.dtype, torch.float32)
-
-    def with_target(self, target: Tensor) -> Problem:
-        return replace(self, target=target)
-
-    def with_index(self, index: Tensor) -> Problem:
-        return replace(self, index=index)
 
     def codes(self, index: Tensor) -> Tensor:
         """The rows [groups, rows, dim] of the codebook with these indices."""

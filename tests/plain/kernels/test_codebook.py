@@ -93,8 +93,8 @@ def case(name: str) -> Problem:
         "a mask": lambda: problem(mask=mask),
         "a mask for all": lambda: problem(mask=mask[0, 0]),
         "no noise": lambda: problem(beta=0.0),
-        "a target": lambda: problem(beta=0.0).with_target(TARGET),
-        "an index": lambda: problem(beta=0.0).with_index(TARGET),
+        "a target": lambda: replace(problem(beta=0.0), target=TARGET),
+        "an index": lambda: replace(problem(beta=0.0), index=TARGET),
     }
     return cases[name]()
 
@@ -152,7 +152,7 @@ def test_gradients_in_bfloat16_where_one_category_has_all_the_weight(
     if DEVICE == "cpu":
         monkeypatch.setattr(blocks, "multiply", multiply_roughly)
     p = problem(beta=0.1, tau=0.0)
-    p = p.with_index(TARGET) if name == "an index" else p
+    p = replace(p, index=TARGET) if name == "an index" else p
     rough = [(scale * t).detach().bfloat16().requires_grad_() for t in (p.query, p.codebook)]
     exact = [t.detach().double().requires_grad_() for t in rough]
     dials: dict[str, Any] = {"tau": p.tau.double(), "beta": p.beta.double()}
@@ -211,7 +211,7 @@ def test_fused_steps_without_mixture(kept: int, monkeypatch: pytest.MonkeyPatch)
     """Where there is no mixture, products are kept."""
     monkeypatch.setitem(blocks._KEPT, DEVICE, kept)
     agree(case("a target"), "blockwise", mixes=False, chooses=True)
-    p = problem(beta=0.0).with_target(TARGET)
+    p = replace(problem(beta=0.0), target=TARGET)
     assert blocks.keeps(p, mixes=False, learns=True) == (kept > 0)
     agree(p, "blockwise", mixes=False, chooses=False)
 
