@@ -77,8 +77,12 @@ def test_type_checkers_see_the_public_names() -> None:
 
 def test_modules_are_reached_without_an_import_statement() -> None:
     assert dc.nodes.__name__ == "dcgraph.nodes"
-    run("import dcgraph as dc; assert dc.nodes.Discrete is dc.Discrete")
-    run("import dcgraph as dc; assert dc.codebook.mix is dc.mix")
+    run(
+        "import sys, dcgraph as dc\n"
+        "assert dc.codebook.mix is dc.mix\n"
+        "assert 'dcgraph.nodes' not in sys.modules\n"
+        "assert dc.nodes.Discrete is dc.Discrete"
+    )
     with pytest.raises(AttributeError, match="'dcgraph' has no attribute 'log_sum_exp'"):
         dc.log_sum_exp  # type: ignore[attr-defined]  # noqa: B018
 
