@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-FOLDER = str(Path(__file__).parents[1] / "benchmarks")
+FOLDER = str(Path(__file__).parents[2] / "benchmarks")
 
 
 @pytest.fixture
