@@ -257,7 +257,7 @@ def walk(
 ) -> Walk:
     """Decode one query with a model in eval mode, for people to read.
 
-    The model decodes by itself, ours by argmax, or by a beam search of width ``beam``.
+    The model decodes by itself, the discrete one by argmax, or by a beam search of width ``beam``.
     """
     beginnings = [
         Queries(query.source, query.path[:, : hops + 1], query.target) for hops in range(query.hops)

@@ -123,7 +123,7 @@ def _files_of(name: str, data_dir: Path | None) -> dict[str, Path]:
         return {short: locate(file, data_dir) for short, file in GRAPHS[name].items()}
     if not Path(name).is_dir():
         raise DataError(
-            f"{name!r} is no folder, seen from here, and no graph of ours; {closest(name, GRAPHS)}"
+            f"{name!r} is neither a folder here nor a known graph; {closest(name, GRAPHS)}"
         )
     return files_in(Path(name))
 
@@ -153,9 +153,9 @@ def write(folder: Path, data: PathData) -> dict[Path, int]:
     What stands in the folder may be overwritten, but other files there might be read in place of
     these, and are an error.
     """
-    ours = {"entities", "relations", *(SPLITS[split][0] for split in data.graph.triples)}
+    names = {"entities", "relations", *(SPLITS[split][0] for split in data.graph.triples)}
     for path in files_in(folder).values():
-        if path.name not in {f"{name}.txt.gz" for name in ours}:
+        if path.name not in {f"{name}.txt.gz" for name in names}:
             raise DataError(f"{folder} holds {path.name} already; choose an empty folder.")
     written = write_graph(folder, data.graph)
     for split, groups in data.splits.items():
