@@ -9,8 +9,8 @@ from typing import Any, Literal
 Decoder = Literal["argmax", "sample", "beam"]
 """How the choices of a model become an answer."""
 
-Ties = Literal["realistic", "optimistic"]
-"""The rank of an answer among equal scores: the mean of those possible, or the best."""
+Ties = Literal["realistic", "optimistic", "pessimistic"]
+"""The rank of an answer among equal scores: the mean of those possible, the best, or the worst."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def measured_as(metric: Metric) -> str:
     parts = (
         decoder,
         "bidirectional" if metric.bidirectional else "",
-        "optimistic ties" if metric.ties == "optimistic" else "",
+        "" if metric.ties == "realistic" else f"{metric.ties} ties",
     )
     return ", ".join(part for part in parts if part)
 

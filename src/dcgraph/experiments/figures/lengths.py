@@ -16,7 +16,7 @@ from ..engine.records import Record
 from ..engine.tables import Table, record_of
 from ..tasks.paths.tables import EXTRAPOLATION, FB15K_237
 from ..tasks.paths.tables import SMALL as SMALL_TABLE
-from .runs import records_of, run_of
+from .runs import complete_records, run_of
 from .style import page, shades
 
 _MRR, _MRR_BEAM = Metric("MRR"), Metric("MRR", decoder="beam")
@@ -84,7 +84,7 @@ def _has_records(table: Table, lines: _Lines, results: Path) -> bool:
 
 
 def _group(table: Table, name: str, run: str, metric: Metric, results: Path) -> dict[str, Any]:
-    records = records_of(table, run_of(table, run), results)
+    records = complete_records(table, run_of(table, run), results)
     return {
         "name": name,
         "trained": records[0].settings["length"],

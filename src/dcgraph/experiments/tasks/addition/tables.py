@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
@@ -19,20 +19,26 @@ SCHEMES: dict[str, dict[str, Any]] = {
 """Figure 4 of the paper: tau and beta constant, tau annealed, beta growing towards tau."""
 
 
-def _variant(name: str, whole: AdditionSettings, scheme: str, dropres: bool, seeds: int = 8) -> Run:
+def _variant(
+    name: str,
+    whole: AdditionSettings,
+    scheme: str,
+    dropres: bool,
+    seeds: int = 8,
+    probed: bool = False,
+) -> Run:
     """A run without parts of the method, named by what is not as in the whole."""
     parts = [name]
     if scheme != "TempMatch":
         parts.append(scheme.lower())
     if not dropres:
         parts.append("no-dropres")
-    run = "-".join(parts)
     settings = replace(whole, protocol="clean", dropres=dropres, **SCHEMES[scheme])
-    return Run(run, settings, seeds, probes=run in _PROBED, categories=run in _PROBED)
+    return Run("-".join(parts), settings, seeds, probes=probed, categories=probed)
 
 
-_PROBED = {"lr-0.0003-base-no-dropres", "lr-0.0003-no-dropres"}  # for the figure `category`
 _LR_0003 = replace(PAPER, lr=3e-4)
+_PROBED = (("TempMatch", False), ("base", False))  # scheme and DropRes in the figure `category`
 
 
 def _both_protocols(name: str, settings: AdditionSettings) -> tuple[Run, Run]:
@@ -151,7 +157,13 @@ LEARNING_RATES = Table(
 )
 
 
-def _ablation(name: str, title: str, run: str, whole: AdditionSettings) -> Table:
+def _ablation(
+    name: str,
+    title: str,
+    run: str,
+    whole: AdditionSettings,
+    probed: Collection[tuple[str, bool]] = (),
+) -> Table:
     without = (
         ("TempMatch and DropRes", "TempMatch", True),
         ("DropRes only (beta = 1)", "base", True),
@@ -165,7 +177,11 @@ def _ablation(name: str, title: str, run: str, whole: AdditionSettings) -> Table
         title=title,
         columns=_CLEAN,
         rows=tuple(
-            Row(row, (_variant(run, whole, scheme, dropres),)) for row, scheme, dropres in without
+            Row(
+                row,
+                (_variant(run, whole, scheme, dropres, probed=(scheme, dropres) in probed),),
+            )
+            for row, scheme, dropres in without
         ),
     )
 
@@ -175,6 +191,7 @@ ABLATION = _ablation(
     "MNIST addition without parts of the method (lr 0.0003), accuracy in per cent.",
     "lr-0.0003",
     _LR_0003,
+    _PROBED,
 )
 CHAIN_ABLATION = _ablation(
     "addition-chain",
@@ -187,7 +204,8 @@ CHAIN_ABLATION = _ablation(
 def annealing_row(summands: int, dropres: bool, scheme: str) -> Row:
     """Nine runs of a scheme, none dropped, at the settings of Figure 4."""
     name = "lr-0.0003" if summands == 2 else "lr-0.0003-three-summands"
-    run = _variant(name, replace(_LR_0003, summands=summands), scheme, dropres, seeds=9)
+    probed = summands == 2 and (scheme, dropres) in _PROBED
+    run = _variant(name, replace(_LR_0003, summands=summands), scheme, dropres, 9, probed)
     residual = ", DropRes" if dropres else ""
     return Row(f"{summands} summands{residual}, {scheme}", (run,))
 

@@ -12,6 +12,7 @@ from typing import Literal
 import torch
 
 from ...engine.errors import DataError
+from ...engine.metrics import Ties
 from ...engine.models import calibration_of, load_model
 from ...engine.task import Task
 from .data import PathData, load, load_graph, validation_tables, write
@@ -26,7 +27,7 @@ from .decoding import (
     step_scores,
     walk,
 )
-from .evaluation import Protocol, Score, Ties, at_once, evaluate, evaluation_sets
+from .evaluation import Protocol, Score, at_once, evaluate, evaluation_sets
 from .model import PathModel
 from .settings import BIDIRECTIONAL_WEIGHT, INVERSE_TEMPERATURE, PathSettings
 
@@ -124,11 +125,11 @@ class Commands:
     ) -> str:
         """Follow a path from an entity, and rank the answers.
 
-        After each relation but the last: the entity chosen, with its probability.
+        Each relation except the last is printed with the entity chosen and its probability.
 
-        By beam search: all that are kept.
+        A beam search prints all entities that it keeps.
 
-        Then the best answers; known is what the triples of all splits lead to.
+        The best answers come last; those that triples of any split lead to are marked as known.
 
         Args:
             entity: where the path starts, by name.

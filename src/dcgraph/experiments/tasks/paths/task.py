@@ -200,7 +200,7 @@ class Paths(Task[PathSettings]):
             "their probabilities, at the end its best answer. Marked is whether the triples of all "
             "splits lead there by the relations so far."
         )
-        return (Examples("Paths it walked", note, tuple(map(_shown, walks))),)
+        return (Examples("Decoded paths", note, tuple(map(_shown, walks))),)
 
     def commands(self) -> Mapping[str, Callable[..., str | Iterator[str]]]:
         return Commands(Paths).by_name()

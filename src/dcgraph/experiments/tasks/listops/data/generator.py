@@ -59,7 +59,7 @@ class Distribution:
             raise ValueError(f"depth={self.depth}, but it lies between 1 and levels={self.levels}.")
 
 
-def draws(distribution: Distribution, source: Random) -> Iterator[Expression]:
+def expressions(distribution: Distribution, source: Random) -> Iterator[Expression]:
     """Independent expressions without end."""
     lengths = range(distribution.shortest, distribution.longest + 1)
     root = _table({length: _root_weight(distribution, length) for length in lengths})
@@ -116,7 +116,7 @@ def distinct(
     of them would differ in distribution.
     """
     found: dict[Expression, None] = {}
-    stream = draws(distribution, source)
+    stream = expressions(distribution, source)
     while len(found) < count:
         expression = next(stream)
         if expression not in known:

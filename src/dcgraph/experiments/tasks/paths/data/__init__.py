@@ -135,12 +135,16 @@ def _read_once(path: Path, graph: KnowledgeGraph, cache: Path | None) -> list[Qu
 
     def make() -> Batch:
         groups = read_queries(path, graph)
-        return {f"{name}_{g.hops}": t for g in groups for name, t in g.table().items()}
+        lengths = torch.tensor([group.hops for group in groups])
+        tables = {f"{name}_{g.hops}": t for g in groups for name, t in g.table().items()}
+        return {"lengths": lengths, **tables}
 
     content = hashlib.sha256(path.read_bytes()).hexdigest()
-    kept = disk_cached(f"queries-{fingerprint_of(graph.fingerprint, content)}", make, cache)
-    lengths = sorted(int(name.removeprefix("path_")) for name in kept if name.startswith("path_"))
-    return [Queries(kept[f"source_{k}"], kept[f"path_{k}"], kept[f"target_{k}"]) for k in lengths]
+    kept = disk_cached(f"queries-2-{fingerprint_of(graph.fingerprint, content)}", make, cache)
+    return [
+        Queries(*(kept[f"{name}_{length}"] for name in ("source", "path", "target")))
+        for length in kept["lengths"].tolist()
+    ]
 
 
 def _queries_of(split: str, files: Mapping[str, Path]) -> Path | None:
