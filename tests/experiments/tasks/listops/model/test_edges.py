@@ -53,7 +53,7 @@ def test_the_given_tree_is_taken() -> None:
     assert torch.equal(edges.sum(-1), has.float())
 
 
-def test_nearest_is_the_first_match_going_back() -> None:
+def test_nearest_is_the_last_match_before_a_token() -> None:
     torch.manual_seed(0)
     match = torch.randn(2, 6, 6, dtype=torch.float64)
     accept = match.sigmoid()
@@ -111,7 +111,7 @@ def test_ternary_steps_are_for_testing_and_can_be_left_out() -> None:
     assert kind.eval().table() is kind.increments
 
 
-def test_counters_come_back_to_where_they_were() -> None:
+def test_ternary_counters_return_to_where_they_were() -> None:
     encoder = Counters(2)
     with torch.no_grad():
         encoder.increments.fill_(0.1)
