@@ -119,9 +119,8 @@ def test_ternary_counters_return_to_where_they_were() -> None:
         encoder.increments[:4, 1] = 0.0
     increments = encoder.eval().table()
     assert increments[:4, 0].tolist() == pytest.approx([-1.0, 1.0, 1.0, 1.0])
-    assert (increments[4:, 0] == 0).all() and increments[4:, 1].tolist() == pytest.approx(
-        [0.1] * 10
-    )
+    assert (increments[4:, 0] == 0).all()
+    assert increments[4:, 1].tolist() == pytest.approx([0.1] * 10)
     assert encoder.train().table() is encoder.increments
     with torch.no_grad():
         encoder.increments.zero_()
