@@ -70,7 +70,7 @@ def test_a_given_codebook_and_the_residual() -> None:
 
 @pytest.mark.usefixtures("everything_is_large")
 @pytest.mark.parametrize("decode", ["argmax", "sample"])
-def test_eval_returns_exact_rows_by_the_right_law(decode: Decode) -> None:
+def test_eval_returns_exact_rows_by_the_right_distribution(decode: Decode) -> None:
     torch.manual_seed(0)
     node = dc.Discrete(6, 5, decode=decode).eval()
     dc.Dials(tau=8.0, beta=8.0, alpha=0.0).attach(node)  # must not matter

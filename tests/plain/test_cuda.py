@@ -157,7 +157,7 @@ def test_a_captured_evaluation_sees_new_weights() -> None:
             assert found == (expected / data.size("test")).tolist()
 
 
-def test_a_diverging_replica_stops_alone_on_cuda() -> None:
+def test_only_a_diverging_replica_stops_on_cuda() -> None:
     task = Parity()
     outcome = train(task, [QUICK, replace(QUICK, seed=1, lr=1e30)], task.data(QUICK), device="cuda")
     assert outcome.stopped_at[0] is None and outcome.stopped_at[1] is not None

@@ -21,7 +21,7 @@ def test_replicas_start_as_their_seeds_say() -> None:
     assert population.parameters == sum(p.numel() for p in alone.parameters())
 
 
-def test_building_a_population_leaves_the_global_generator_alone() -> None:
+def test_building_a_population_does_not_touch_the_global_generator() -> None:
     before = torch.get_rng_state()
     dc.Population(Adder, [3, 5])
     assert torch.equal(torch.get_rng_state(), before)

@@ -87,7 +87,7 @@ def test_trace_and_probe_see_the_node(name: str) -> None:
     assert step.probability.isfinite().all()
 
 
-def test_gap_counts_rows_with_a_choice_alone() -> None:
+def test_gap_counts_only_rows_with_a_choice() -> None:
     # Relaxed and hard edges agree, so there is no gap, though root and padding choose nothing.
     node = TreeEdges("arborescence")
     dc.Dials(tau=0.01, beta=0.0).attach(node)
@@ -99,7 +99,7 @@ def test_gap_counts_rows_with_a_choice_alone() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("training", [True, False])
-def test_a_population_of_parsers_equals_parsers_alone(name: str, training: bool) -> None:
+def test_a_population_of_parsers_equals_single_parsers(name: str, training: bool) -> None:
     population = Population(lambda: Parser(name), [0, 1, 2], torch.device("cpu"))
     dials = [{"tau": 1.0 + r, "beta": 0.5 * r} for r in range(3)]
     population.set_dials(dials)

@@ -38,7 +38,7 @@ def test_marginals_and_their_derivative(n: int, scale: float) -> None:
     torch.testing.assert_close(d_found.double(), d_exact, rtol=1e-3, atol=1e-4)
 
 
-def test_a_root_alone_has_no_edges() -> None:
+def test_a_single_root_has_no_edges() -> None:
     assert trees.marginals(torch.zeros(3, 1, 1, device=DEVICE)).eq(0).all()
 
 

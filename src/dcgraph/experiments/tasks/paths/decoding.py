@@ -161,9 +161,9 @@ def bidirectional_steps(
         def steps(
             source: Int[Tensor, " queries"], path: Int[Tensor, "queries 1"]
         ) -> Float[Tensor, "queries entities"]:
-            back = inverse(path[:, 0].long(), relations // 2)
-            query = model.source_queries(model.entities[source.long()], model.relations[back])
-            backward = F.linear(inverse_temperature * query, candidates) - log_partitions(back)
+            inverted = inverse(path[:, 0].long(), relations // 2)
+            query = model.source_queries(model.entities[source.long()], model.relations[inverted])
+            backward = F.linear(inverse_temperature * query, candidates) - log_partitions(inverted)
             return (1 - weight) * forward(source, path) + weight * backward
 
         return steps if weight else forward

@@ -101,7 +101,7 @@ def expressions(distribution: Distribution, source: Random) -> Iterator[Expressi
                 limits, choices = counts(inside, level + 1, size - 2)
                 number = choices[bisect_right(limits, random())]
                 rows.append((inside, level + 1, number, size - 2))
-        yield bytes(tokens[:-1])  # no bracket closes the row of the root alone
+        yield bytes(tokens[:-1])  # the root is in a row of its own, which no bracket closes
 
 
 def distinct(
