@@ -57,6 +57,8 @@ def measured_as(metric: Metric) -> str:
 
     >>> measured_as(Metric("MQ", decoder="beam", bidirectional=True))
     'beam search, bidirectional'
+    >>> measured_as(Metric("MQ", ties="pessimistic"))
+    'argmax, pessimistic ties'
     """
     decoder = {"beam": "beam search", None: ""}.get(metric.decoder, metric.decoder or "")
     parts = (

@@ -1,4 +1,4 @@
-"""The figures of the paper and ours: a registry of what there is, and one module to draw each.
+"""The figures of the paper and more: a registry of what there is, and one module to draw each.
 
 The registry needs neither torch nor matplotlib; a figure's module does, and is imported when it is
 made. ``dcgraph figure NAME`` on the command line is :func:`make` with a few words around it.

@@ -49,15 +49,17 @@ def _both_protocols(name: str, settings: AdditionSettings) -> tuple[Run, Run]:
     )
 
 
-def _best_on_test(decoder: Decoder) -> Callable[[Record], float | None]:
+_Value = Callable[[Record], float | None]
+
+
+def _by(protocol: str, value: _Value) -> _Value:
+    """A number of the runs by a protocol; None for all others."""
+    return lambda record: value(record) if record.settings["protocol"] == protocol else None
+
+
+def _best_on_test(decoder: Decoder) -> _Value:
     """The paper's protocol: the best of all evaluations on the test set."""
-
-    def value(record: Record) -> float | None:
-        if record.settings["protocol"] != "paper":
-            return None
-        return 100 * _best(record, "test", decoder)
-
-    return value
+    return _by("paper", lambda record: 100 * _best(record, "test", decoder))
 
 
 def _best(record: Record, split: str, decoder: Decoder) -> float:
@@ -69,28 +71,22 @@ def _best(record: Record, split: str, decoder: Decoder) -> float:
     return max((value or 0.0 for value in values), default=0.0)
 
 
-def _selected_on_validation(decoder: Decoder) -> Callable[[Record], float | None]:
+def _selected_on_validation(decoder: Decoder) -> _Value:
     """The clean protocol: weights selected on held-out pairs, the test set looked at once."""
 
     def value(record: Record) -> float | None:
-        if record.settings["protocol"] != "clean":
-            return None
         by_argmax = record.metrics[Metric("accuracy")]
         return 100 * (record.metrics.get(Metric("accuracy", decoder=decoder), by_argmax) or 0.0)
 
-    return value
-
-
-def _if_clean(value: Callable[[Record], float | None]) -> Callable[[Record], float | None]:
-    return lambda record: value(record) if record.settings["protocol"] == "clean" else None
+    return _by("clean", value)
 
 
 _ON_TEST = Column("best on test", _best_on_test("sample"), "sample")
 _CLEAN = (
     Column("clean", _selected_on_validation("sample"), "sample"),
     Column("clean", _selected_on_validation("argmax"), "argmax"),
-    Column("digits", _if_clean(per_cent(Metric("digit accuracy")))),
-    Column("addition table", _if_clean(per_cent(Metric("addition table accuracy")))),
+    Column("digits", _by("clean", per_cent(Metric("digit accuracy")))),
+    Column("addition table", _by("clean", per_cent(Metric("addition table accuracy")))),
 )
 COLUMNS = (_ON_TEST, Column("best on test", _best_on_test("argmax"), "argmax"), *_CLEAN)
 
