@@ -234,7 +234,7 @@ def test_how_far_baselines_on_wn11_come_in_a_third_of_the_epochs() -> None:
 
 
 @pytest.mark.parametrize("table", [FB15K_237, FB15K_237_BEAM], ids=lambda table: table.name)
-def test_ours_is_above_the_paper_and_level_on_fb15k_237(table: Table) -> None:
+def test_our_variant_is_above_the_paper_and_level_on_fb15k_237(table: Table) -> None:
     cells = {(cell["row"], cell["column"]): cell["mean"] for cell in as_json(table, RESULTS)}
     (row,) = (row for row in FB15K_237.rows if row.name == OURS)
     papers = {int(column.name): published for column, (published, _) in row.paper.items()}

@@ -51,7 +51,7 @@ def test_headlines_have_a_line_each_with_numbers_and_seeds() -> None:
         assert not rival or re.fullmatch(r"\D+ [\d.]+( ± [\d.]+)?", rival), line
 
 
-def test_a_rival_stands_beside_ours_also_where_it_is_better() -> None:
+def test_a_rival_stands_beside_our_variant_also_where_it_is_better() -> None:
     """CoKE on FB13 by argmax."""
     (line,) = (line for line in RENDER["headlines"]().splitlines() if "FB13, MQ, by argmax" in line)
     assert "| 93.2 | CoKE 95.0 |" in line

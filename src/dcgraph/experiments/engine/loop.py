@@ -322,7 +322,7 @@ def _interrupt_flag() -> Iterator[Callable[[], bool]]:
 
     try:
         before = signal.signal(signal.SIGINT, remember)
-    except ValueError:  # not the main thread, which alone may handle signals
+    except ValueError:  # only the main thread may handle signals
         yield lambda: False
         return
     try:

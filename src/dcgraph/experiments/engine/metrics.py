@@ -9,8 +9,8 @@ from typing import Any, Literal
 Decoder = Literal["argmax", "sample", "beam"]
 """How the choices of a model become an answer."""
 
-Ties = Literal["realistic", "optimistic"]
-"""The rank of an answer among equal scores: the mean of those possible, or the best."""
+Ties = Literal["realistic", "optimistic", "pessimistic"]
+"""The rank of an answer among equal scores: the mean of those possible, the best, or the worst."""
 
 
 @dataclass(frozen=True)
@@ -57,12 +57,14 @@ def measured_as(metric: Metric) -> str:
 
     >>> measured_as(Metric("MQ", decoder="beam", bidirectional=True))
     'beam search, bidirectional'
+    >>> measured_as(Metric("MQ", ties="pessimistic"))
+    'argmax, pessimistic ties'
     """
     decoder = {"beam": "beam search", None: ""}.get(metric.decoder, metric.decoder or "")
     parts = (
         decoder,
         "bidirectional" if metric.bidirectional else "",
-        "optimistic ties" if metric.ties == "optimistic" else "",
+        "" if metric.ties == "realistic" else f"{metric.ties} ties",
     )
     return ", ".join(part for part in parts if part)
 

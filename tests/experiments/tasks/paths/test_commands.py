@@ -32,18 +32,8 @@ from dcgraph.experiments.tasks.paths.settings import (
     PathSettings,
 )
 from dcgraph.experiments.tasks.paths.task import Paths
-from ring_of_paths import ENTITIES, STEPS, settings_for, train_on, write_circle
+from ring_of_paths import ENTITIES, STEPS, settings_for
 from small_graphs import random_graph, write_ring
-
-
-@pytest.fixture(scope="module")
-def ring(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_circle(tmp_path_factory.mktemp("ring"))
-
-
-@pytest.fixture(scope="module")
-def trained(ring: Path) -> tuple[Paths, Outcome]:
-    return train_on(ring)
 
 
 @pytest.fixture(scope="module")

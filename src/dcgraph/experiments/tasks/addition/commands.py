@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from ...._arguments import Decode
 from ...engine.errors import DataError, ModelError
+from ...engine.metrics import in_words
 from ...engine.models import load_model
 from ...engine.step import set_decode
 from ...engine.task import Data, Task
@@ -78,7 +79,7 @@ class Commands:
             "examples": len(rows["total"]),
             "decode": decode,
             "accuracy": round(right / len(rows["total"]), 6),
-            **{metric.name: round(v, 6) for metric, v in measured.items() if v is not None},
+            **{in_words(metric): round(v, 6) for metric, v in measured.items() if v is not None},
         }
         return json.dumps(answer, indent=1)
 

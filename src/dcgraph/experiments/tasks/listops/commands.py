@@ -20,7 +20,7 @@ from ...engine.task import Batch, Data, Task
 from .data import sets
 from .data.expressions import TOKENS, Expression, parse, text_of, tree_of
 from .data.expressions import read as read_file
-from .decoding import Decoder, count, groups
+from .decoding import TreeDecoder, count, groups
 from .model.latent_tree import LatentTree
 from .reading import answers, read, write_page
 from .settings import ListOpsSettings
@@ -144,7 +144,7 @@ class Commands:
                 "this model has no tree to show; predict needs one trained as `--model tree`."
             )
         set_decode(network, decode)
-        decoder = Decoder(network)
+        decoder = TreeDecoder(network)
         if file is not None:
             yield from _compact(decoder, file, rounds)
             return
@@ -198,7 +198,7 @@ def _parsed(texts: Iterable[str]) -> list[Expression]:
     return found
 
 
-def _compact(decoder: Decoder, file: Path, rounds: int | None) -> Iterator[str]:
+def _compact(decoder: TreeDecoder, file: Path, rounds: int | None) -> Iterator[str]:
     """A line for each expression; many at once, so that it goes fast."""
     if file == Path("-"):
         yield from _answered(decoder, sys.stdin.buffer, "stdin", rounds)
@@ -213,7 +213,7 @@ def _compact(decoder: Decoder, file: Path, rounds: int | None) -> Iterator[str]:
 
 
 def _answered(
-    decoder: Decoder, stream: Iterable[bytes], name: str, rounds: int | None
+    decoder: TreeDecoder, stream: Iterable[bytes], name: str, rounds: int | None
 ) -> Iterator[str]:
     nothing = True
     for some in _chunks(stream, name):
