@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, fields
+from typing import Any
 
 import pytest
 
@@ -46,7 +47,7 @@ def test_a_changed_default_does_not_change_what_a_record_means(
         ties: Ties = "optimistic"
 
     monkeypatch.setattr(metrics, "Metric", Changed)
-    meant = {
+    meant: dict[str, Any] = {
         "name": "MQ",
         "set": "test",
         "decoder": "argmax",
