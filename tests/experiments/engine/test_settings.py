@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import dcgraph as dc
-from dcgraph.experiments.engine.jobs import replica_name
+from dcgraph.experiments.engine.jobs import label, replica_name
 from dcgraph.experiments.engine.settings import (
     Settings,
     Sweep,
@@ -155,6 +155,9 @@ def test_a_value_given_twice_is_one_and_a_switch_has_no_range() -> None:
 def test_replicas_that_differ_have_different_names() -> None:
     close = expand(BASE, [parse_sweep("tau=8.0000001,8.0000002", BASE)])
     assert len({replica_name(replica, close) for replica in close}) == 2
+    seeds = expand(BASE, seeds=2)
+    assert [label(replica, seeds) for replica in seeds] == ["", ""], "the seed is not counted"
+    assert [replica_name(replica, seeds) for replica in seeds] == ["seed-0", "seed-1"]
 
 
 def test_only_the_loops_own_numbers_can_differ_within_a_population() -> None:

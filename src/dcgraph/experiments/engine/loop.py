@@ -319,7 +319,7 @@ def _interrupt_flag() -> Iterator[Callable[[], bool]]:
 
     try:
         before = signal.signal(signal.SIGINT, remember)
-    except ValueError:  # not the main thread, only that one may handle signals
+    except ValueError:  # not the main thread: only that one may handle signals
         yield lambda: False
         return
     try:
