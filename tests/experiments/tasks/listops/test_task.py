@@ -241,5 +241,5 @@ def test_final_metrics_are_of_all_tests_with_the_rounds_they_ask_for() -> None:
 
 @pytest.mark.parametrize("settings", [PAPER, BEST])
 def test_weights_are_selected_by_the_decoder_of_the_settings(settings: ListOpsSettings) -> None:
-    assert ListOps().execution(settings).decoder == settings.decode
+    assert ListOps().execution(settings).monitor_decoder == settings.decode
     assert {PAPER.decode, BEST.decode} == {"sample", "argmax"}

@@ -29,7 +29,6 @@ from dcgraph.experiments.tasks.paths.evaluation import (
 from dcgraph.experiments.tasks.paths.settings import (
     BIDIRECTIONAL_WEIGHT,
     INVERSE_TEMPERATURE,
-    PathSettings,
 )
 from dcgraph.experiments.tasks.paths.task import Paths
 from ring_of_paths import ENTITIES, STEPS, settings_for
@@ -90,7 +89,6 @@ def test_the_calibrated_inverse_temperature_is_kept(
 ) -> None:
     """For its own beam nothing is chosen again; nobody would choose 7."""
     model, settings = load_model(saved, Paths())
-    assert isinstance(settings, PathSettings)
     path, own = tmp_path / "m.safetensors", str(settings.beam)
     save_model(path, Paths(), settings, model, 0.5, {INVERSE_TEMPERATURE: 7.0})
     for beam, chosen in ((own, (7.0,)), ("2", INVERSE_TEMPERATURES), ("1", (1.0,))):
@@ -145,7 +143,6 @@ def test_predict_and_evaluate_bidirectionally(
     saved: Path, ring: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model, settings = load_model(saved, Paths())
-    assert isinstance(settings, PathSettings)
     asked = evaluation_sets(load(str(ring)), "all", "test")["test"]
     arguments = ["--model", str(saved), "--beam", "3", "--bidirectional", "0.5"]
     for more in ([], ["--inverse-temperature", "3"]):

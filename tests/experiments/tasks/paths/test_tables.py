@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from dcgraph.experiments.engine.metrics import Metric, Metrics
-from dcgraph.experiments.engine.records import Curve, Population, Record, Selection
+from dcgraph.experiments.engine.records import Curve, PopulationInfo, Record, Selection
 from dcgraph.experiments.engine.settings import Settings
 from dcgraph.experiments.engine.tables import Run, Table
 from dcgraph.experiments.tasks.paths import search, tables
@@ -82,7 +82,7 @@ def record_with(metrics: list[Metric], curve: list[Metric], selected: Metric) ->
     seen = {metric: [0.0, number / 100] for number, metric in enumerate(curve)}
     return Record(
         task="paths", settings={"epochs": 7}, code="", data="", hardware="", torch="",
-        seconds=360.0, steps=20, parameters=1, population=Population("", 3),
+        seconds=360.0, steps=20, parameters=1, population=PopulationInfo("", 3),
         selection=Selection(selected, 20), stopped_at=None,
         curve=Curve([10, 20], [1.0, 1.0], seen),
         calibration={"inverse temperature": 3.0, "bidirectional weight": 0.25},

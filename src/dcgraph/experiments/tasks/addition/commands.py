@@ -29,12 +29,9 @@ SHIPPED = "best.safetensors"
 def load(task: Task[AdditionSettings], model: Path | None) -> tuple[nn.Module, AdditionSettings]:
     """A trained model: a file, the best one of a run's folder, or the one in the package."""
     if model is not None:
-        loaded, settings = load_model(model, task)
-    else:
-        with as_file(files(__package__) / SHIPPED) as path:
-            loaded, settings = load_model(path, task)
-    assert isinstance(settings, AdditionSettings)
-    return loaded, settings
+        return load_model(model, task)
+    with as_file(files(__package__) / SHIPPED) as path:
+        return load_model(path, task)
 
 
 class Commands:

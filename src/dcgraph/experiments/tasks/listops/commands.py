@@ -54,9 +54,7 @@ class Commands:
                 "and name its folder with --model."
             )
         with as_file(shipped) if model is None else nullcontext(model) as path:
-            loaded, settings = load_model(path, self._task)
-        assert isinstance(settings, ListOpsSettings)
-        return loaded, settings
+            return load_model(path, self._task)
 
     def evaluate(
         self,

@@ -181,7 +181,7 @@ class Commands:
         self, model: Path, data_dir: Path | None, weight: float | None
     ) -> tuple[PathModel, PathSettings]:
         loaded, settings = load_model(model, self._task(data_dir))
-        assert isinstance(loaded, PathModel) and isinstance(settings, PathSettings)
+        assert isinstance(loaded, PathModel)
         if weight is not None:
             try:
                 check_bidirectional(loaded)
