@@ -62,7 +62,7 @@ class Commands:
             split: which queries.
             ties: rank of an answer among others of the same score.
             protocol: candidates: range or all; else those it was trained with.
-            beam: width of a beam search; else a model that chooses does so by argmax.
+            beam: width of a beam search; else the discrete model decodes by argmax.
             inverse_temperature: of a beam search; else chosen on the validation split.
             bidirectional: of a beam search, the weight of the inverse direction, 0 to 1, or best.
             data_dir: folder of the data; else $DCGRAPH_DATA, the cache, a download.
@@ -136,7 +136,7 @@ class Commands:
             path: relations between commas; **name is the inverse of one.
             model: file or folder of a run.
             top: how many answers to show.
-            beam: width of a beam search; else a model that chooses does so by argmax.
+            beam: width of a beam search; else the discrete model decodes by argmax.
             inverse_temperature: of a beam search; else as calibrated in training, or 1.
             bidirectional: of a beam search, the weight of the inverse direction, 0 to 1, or best.
             data_dir: folder of the data; else $DCGRAPH_DATA, the cache, a download.
