@@ -191,9 +191,16 @@ def test_a_large_node_compiles() -> None:
     assert torch.equal(torch.compile(node, fullgraph=True)(u), node(u))
 
 
+def compiled_module(module: nn.Module) -> nn.Module:
+    compiled = torch.compile(module)
+    assert isinstance(compiled, nn.Module)
+    return compiled
+
+
 def test_nodes_have_the_same_names_in_a_compiled_model() -> None:
-    model = nn.Sequential(dc.Discrete(4, 3), nn.Sequential(dc.Categorical()))
-    inner = nn.Sequential(torch.compile(model[0]), nn.Sequential(torch.compile(model[1][0])))
-    for one in (model, torch.compile(model), inner, torch.compile(inner)):
+    node, choice = dc.Discrete(4, 3), dc.Categorical()
+    model = nn.Sequential(node, nn.Sequential(choice))
+    inner = nn.Sequential(compiled_module(node), nn.Sequential(compiled_module(choice)))
+    for one in (model, compiled_module(model), inner, compiled_module(inner)):
         assert [name for name, _ in dc.named_nodes(one)] == ["0", "1.0"]
-    assert [name for name, _ in dc.named_nodes(torch.compile(model[0]))] == ["Discrete"]
+    assert [name for name, _ in dc.named_nodes(compiled_module(node))] == ["Discrete"]
