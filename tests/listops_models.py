@@ -39,12 +39,12 @@ def parser() -> Counters:
     """Weights by hand: brackets are counted, and the parent is the nearest operator one up."""
     encoder = Counters(counters=4)
     with torch.no_grad():
-        encoder.moves.zero_()
-        encoder.moves[MIN:ZERO, 0] = 1
-        encoder.moves[CLOSE, 0] = -1
+        encoder.increments.zero_()
+        encoder.increments[MIN:ZERO, 0] = 1
+        encoder.increments[CLOSE, 0] = -1
         encoder.distance[0] = 1
-        encoder.sharpness.fill_(-20)
-        encoder.sharpness[0] = 40
+        encoder.scale.fill_(-20)
+        encoder.scale[0] = 40
         encoder.bias.fill_(-10)
         encoder.bias[:, MIN:ZERO] = 10
     return encoder

@@ -86,7 +86,7 @@ def operator_levels(expression: Expression) -> list[int]:
 
 
 def drawn(distribution: Distribution, count: int, seed: int = 0) -> list[Expression]:
-    return [*itertools.islice(generator.draws(distribution, Random(seed)), count)]
+    return [*itertools.islice(generator.expressions(distribution, Random(seed)), count)]
 
 
 def spans(text: str) -> list[tuple[int, int, int]]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from dcgraph.experiments.engine.metrics import Metric, Metrics
 from dcgraph.experiments.engine.records import (
     Curve,
-    Population,
+    PopulationInfo,
     Probes,
     Record,
     Selection,
@@ -42,7 +42,7 @@ def write_run(
             seconds=1.0,
             steps=max(seen.step, default=1),
             parameters=1,
-            population=Population("made up", run.seeds),
+            population=PopulationInfo("made up", run.seeds),
             selection=Selection(VALIDATION, max(seen.step, default=1)),
             stopped_at=None,
             curve=seen,

@@ -1,9 +1,12 @@
-"""A tiny task for the tests of the training engine: the parity of three bits, read one by one."""
+"""A tiny task for the tests of the training engine: the parity of three bits, read one by one.
+
+The data, three replicas and what they are compared by are here too, for all of these tests.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -12,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import dcgraph as dc
-from dcgraph.experiments.engine import Batch, Data, Settings, Task, setting
+from dcgraph.experiments.engine import Batch, Data, Metric, Outcome, Settings, Task, setting
 
 
 class Network(nn.Module):
@@ -83,3 +86,18 @@ class Lengths(Parity):
             for split in whole.splits
         }
         return Data(splits, "lengths")
+
+
+TASK = Parity()
+DATA = TASK.data(QUICK)
+ACCURACY = Metric("accuracy", "validation")
+THREE = [replace(QUICK, seed=0), replace(QUICK, seed=1, lr=1e-2), replace(QUICK, seed=2, tau=2.0)]
+
+
+def same(one: Outcome, two: Outcome) -> bool:
+    return (
+        torch.equal(one.population.weights, two.population.weights)
+        and torch.equal(one.best_weights, two.best_weights)
+        and one.curve == two.curve
+        and one.metrics == two.metrics
+    )

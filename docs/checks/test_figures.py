@@ -11,7 +11,7 @@ import pytest
 from dcgraph.experiments.engine.metrics import Metric
 from dcgraph.experiments.engine.tables import Table, as_json
 from dcgraph.experiments.figures import FIGURES, annealing, category, gradients, lengths
-from dcgraph.experiments.figures.runs import records_of, run_of
+from dcgraph.experiments.figures.runs import complete_records, run_of
 from dcgraph.experiments.tasks.addition.tables import ANNEALING, annealing_row, epoch_of
 from dcgraph.experiments.tasks.listops.tables import ABLATION
 from dcgraph.experiments.tasks.paths.tables import (
@@ -80,7 +80,9 @@ def test_the_gradients_are_as_the_picture_is_explained() -> None:
     behind = {k for k, share in enumerate(last) if share < 0.5}
     run = run_of(ABLATION, gradients.RUNS["without DropRes"])
     precision = Metric("edge precision", decoder="sample")
-    edges = [record.metrics[precision] or 0.0 for record in records_of(ABLATION, run, RESULTS)]
+    edges = [
+        record.metrics[precision] or 0.0 for record in complete_records(ABLATION, run, RESULTS)
+    ]
     assert behind == {k for k, edge in enumerate(edges) if edge < 0.25} == {0, 3, 7}
 
 
@@ -118,7 +120,7 @@ def test_longer_paths_in_training_help_with_long_ones() -> None:
 def test_the_late_category_is_chosen_as_the_text_says(found: dict[str, Any]) -> None:
     matched, base = found["runs"]
     (run,) = annealing_row(2, False, "TempMatch").runs
-    records = records_of(ANNEALING, run, RESULTS)
+    records = complete_records(ANNEALING, run, RESULTS)
     epochs = {record.seed: epoch_of(record, 0.9) or 0.0 for record in records}
     assert epochs[matched["seed"]] == max(epochs.values())
     assert matched["category"] in matched["in_use"]

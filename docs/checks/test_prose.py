@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import io
 import re
-from collections.abc import Iterator
+import tokenize
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/*.md")), ROOT / "benchmarks/README.md"]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 TEMPLATES = sorted((ROOT / "src").rglob("*.html"))
+TESTS = sorted([*(ROOT / "tests").rglob("test_*.py"), *(ROOT / "docs/checks").glob("test_*.py")])
 
 RETIRED = {
     r"look(s|ing|ed)? back|ways? back|--back\b": "bidirectional scoring",
@@ -36,7 +39,7 @@ RETIRED = {
     r"islands?": "compute dtype",
     r"twins?": "reference implementation",
     r"mixing": "codebook",
-    r"by a beam(?! search)|a beam of \d+|beams? that": "beam search of width N",
+    r"by a beam(?! search)|(a )?beam of \d+|beams? that": "beam search of width N",
     r"follow(s|ed)? (\d+|several|all) entities|entities (are |to )?follow(ed)?": "beam search",
     r"--nearest": "--top-k",
     r"alone": "only",
@@ -44,6 +47,13 @@ RETIRED = {
     r"but on": "except on",
 }
 """Words of our own that the field has other words for, and those words."""
+
+RETIRED_NAMES = {
+    **RETIRED,
+    r"stretch(es)?": "slices",
+    r"ours": "variant, or the name of what it is",
+}
+"""The same for identifiers, which are read as their words; and words that only names must avoid."""
 
 ALLOWED = {
     "src/dcgraph/structures/arborescence.py": ("the elimination backwards",),
@@ -53,12 +63,12 @@ ALLOWED = {
 """By file: phrases in which a retired word is another word."""
 
 
-def retired(text: str, file: str) -> list[str]:
+def retired(text: str, file: str, words: Mapping[str, str] = RETIRED) -> list[str]:
     """Each retired word in a text, with what stands around it and the word to use."""
     for phrase in ALLOWED.get(file, ()):
         text = text.replace(phrase, "")
     found = []
-    for pattern, word in RETIRED.items():
+    for pattern, word in words.items():
         start, end = (r"(?<![\w-])" if pattern[0] != "-" else ""), r"(?![\w])"
         for hit in re.finditer(rf"{start}({pattern}){end}", text, flags=re.IGNORECASE):
             around = " ".join(text[max(0, hit.start() - 30) : hit.end() + 30].split())
@@ -67,10 +77,25 @@ def retired(text: str, file: str) -> list[str]:
 
 
 def prose(source: str) -> Iterator[str]:
-    """Docstrings, help texts and messages of a module: its strings with several words."""
+    """Docstrings, help texts and messages of a module, its strings with several words; comments."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
             yield node.value
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.string
+
+
+def identifiers(source: str) -> set[str]:
+    """All names in a module: of functions, classes, arguments, variables, attributes, imports."""
+    fields = ("name", "asname", "id", "attr", "arg", "module")
+    found = {getattr(node, field, None) for node in ast.walk(ast.parse(source)) for field in fields}
+    return {name for name in found if isinstance(name, str)}
+
+
+def words_of(name: str) -> str:
+    """``way_back``, ``WayBack`` and ``WAY_BACK`` as words with spaces between them."""
+    return " ".join(re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+", name)).lower()
 
 
 def test_the_check_finds_retired_words() -> None:
@@ -79,6 +104,22 @@ def test_the_check_finds_retired_words() -> None:
     assert not retired("Of course a feedback of lawful, untold courses.", "x")
     source = '"""Sharpness of a beam."""\ndef f():\n    shared(1, "entities to follow")\n'
     assert [bool(retired(text, "x")) for text in prose(source)] == [True, True]
+    (comment,) = prose("x = 1  # of this alone")
+    assert retired(comment, "x")
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["sharpness = 1", "x.way_back", "class Exhibits: ...", "from .mixing import x", "f(law=1)",
+     "def f(looking_back): ...", "OURS = 1", "import ragged as r", "def test_of_twins(): ..."],
+)  # fmt: skip
+def test_the_check_finds_retired_names(source: str) -> None:
+    assert any(retired(words_of(name), "x", RETIRED_NAMES) for name in identifiers(source))
+
+
+def test_the_check_passes_names_that_only_contain_a_retired_word() -> None:
+    names = ("lawful", "feedback", "backward", "of_course", "mix", "hours", "readouterr")
+    assert not [name for name in names if retired(words_of(name), "x", RETIRED_NAMES)]
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
@@ -94,6 +135,25 @@ def test_docstrings_and_help_texts_have_the_words_of_the_field() -> None:
     for path, text in texts:
         file = path.relative_to(ROOT).as_posix()
         found += [f"{file}: {hit}" for hit in retired(text, file)]
+    assert not found, "\n".join(found)
+
+
+def test_identifiers_have_the_words_of_the_field() -> None:
+    found = []
+    for path in SOURCES:
+        file = path.relative_to(ROOT).as_posix()
+        for name in sorted({*identifiers(path.read_text()), path.stem, path.parent.name}):
+            hits = retired(words_of(name), file, RETIRED_NAMES)
+            found += [f"{file}: {name}: {hit}" for hit in hits]
+    assert not found, "\n".join(found)
+
+
+def test_names_of_tests_have_the_words_of_the_field() -> None:
+    found = []
+    for path in TESTS:
+        names = {n for n in identifiers(path.read_text()) if n.startswith("test_")} | {path.stem}
+        for name in sorted(names):
+            found += [f"{path.name}: {hit}" for hit in retired(words_of(name), "", RETIRED_NAMES)]
     assert not found, "\n".join(found)
 
 

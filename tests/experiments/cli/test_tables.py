@@ -102,7 +102,8 @@ def test_tables_can_be_run_together_and_in_part(capsys: pytest.CaptureFixture[st
     assert cli.main(both) == 0
     said = capsys.readouterr().out
     assert "small, other: 4 runs, 0 have a record" in said
-    assert "'slow', 'fast', 'faster, by far'; 4 replicas as one population" in said
+    rows = "'small: slow', 'small: fast', 'other: faster, by far'"
+    assert f"{rows}; 4 replicas as one population" in said
     for text, runs in (("fast", 1), ("fas", 2)):  # a whole name is only that row
         assert cli.main([*both, "--rows", text]) == 0
         assert f"small, other: {runs} runs" in capsys.readouterr().out
@@ -111,7 +112,19 @@ def test_tables_can_be_run_together_and_in_part(capsys: pytest.CaptureFixture[st
     assert cli.main([*both, "--rows", "medium"]) == 2
     assert "no row has 'medium' in its name; there are 'slow', 'fast'" in capsys.readouterr().err
     assert cli.main(["reproduce", "small", "elsewhere", "--dry"]) == 2
-    assert "one at a time" in capsys.readouterr().err
+    assert "reproduce them one after the other" in capsys.readouterr().err
+
+
+def test_rows_of_equal_names_and_settings_are_told_apart(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    again = Row("slow", (Run("slow, again", QUICK, seeds=2),))
+    third = replace(OTHER, name="third", rows=(again,))
+    monkeypatch.setattr(tables, "get_table", {"small": SMALL, "third": third}.__getitem__)
+    assert cli.main(["reproduce", "small", "third", "--results", "nowhere", "--dry"]) == 0
+    said = capsys.readouterr().out
+    assert "small, third: 5 runs, 0 have a record" in said
+    assert "'small: slow', 'third: slow', 'small: fast'; 3 replicas as one population" in said
 
 
 def test_the_command_prints_both_forms(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:

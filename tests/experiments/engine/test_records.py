@@ -7,21 +7,16 @@ import lzma
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dcgraph.experiments.engine.errors import RecordError
-from dcgraph.experiments.engine.metrics import (
-    Metric,
-    arrange,
-    from_fields,
-    in_words,
-    measured_as,
-    to_fields,
-)
+from dcgraph.experiments.engine.metrics import Metric
 from dcgraph.experiments.engine.records import (
+    SCHEMA,
     Curve,
-    Population,
+    PopulationInfo,
     Probes,
     Record,
     Selection,
@@ -43,40 +38,13 @@ RECORD = Record(
     seconds=1.5,
     steps=20,
     parameters=7,
-    population=Population("ab", 2),
+    population=PopulationInfo("ab", 2),
     selection=Selection(VALIDATION, 20),
     stopped_at=None,
     curve=Curve([10, 20], [0.5, None], {VALIDATION: [0.25, 0.75]}),
     calibration={"inverse temperature": 2.0},
     metrics={Metric("MQ"): 0.5, Metric("MQ", decoder="beam", bidirectional=True, length=2): None},
 )
-METRICS = (
-    Metric("accuracy"),
-    Metric("accuracy", "validation", "sample"),
-    Metric("MQ", decoder="beam", bidirectional=True, length=3, ties="optimistic"),
-    Metric("digits", decoder=None),
-)
-
-
-@pytest.mark.parametrize("metric", METRICS, ids=in_words)
-def test_a_metric_survives_json(metric: Metric) -> None:
-    assert from_fields(json.loads(json.dumps(to_fields(metric)))) == metric
-
-
-def test_all_fields_of_a_metric_are_in_its_words() -> None:
-    assert len(set(map(in_words, METRICS))) == len(METRICS)
-    assert measured_as(METRICS[2]) == "beam search, bidirectional, optimistic ties"
-    with pytest.raises(ValueError, match="not a metric"):
-        from_fields({"name": "MQ", "colour": "red"})
-
-
-def test_metrics_are_laid_out_by_set_and_decoder() -> None:
-    sets = [Metric("accuracy", s, d) for s in ("test", "d8") for d in ("argmax", "sample")]
-    grid = arrange([*sets, Metric("MQ", length=1), Metric("MQ")])
-    assert grid.rows == ("accuracy", "d8: accuracy", "MQ", "MQ, length 1")
-    assert grid.columns == ("argmax", "sample")
-    assert grid.cells["d8: accuracy", "sample"] == sets[3]
-    assert ("MQ", "sample") not in grid.cells
 
 
 def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
@@ -100,7 +68,7 @@ def test_what_could_not_be_measured_is_null(tmp_path: Path) -> None:
         ("{", "cannot read the record"),
         ("[]", "is not a record"),
         ('{"settings": {}}', "is not a record"),
-        ('{"schema": 0}', "another version"),
+        ('{"schema": "one"}', "is not a record"),
         ('{"schema": 1, "task": "paths"}', "damaged record"),
     ],
 )
@@ -110,6 +78,34 @@ def test_a_file_that_is_no_record_is_named(content: str, complaint: str, tmp_pat
     with pytest.raises(RecordError, match=complaint) as error:
         read_record(path)
     assert "record.json" in str(error.value) and "delete it" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "remedy"),
+    [
+        ({"schema": SCHEMA + 1}, "update dcgraph."),
+        ({"schema": 0, "code": "0.0.9 (abc)"}, "read it with dcgraph 0.0.9 (abc)."),
+        ({"schema": 0}, "read it with the dcgraph that made it."),
+    ],
+)
+def test_a_record_of_another_schema_is_not_to_be_deleted(
+    content: dict[str, Any], remedy: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "record.json"
+    path.write_text(json.dumps(content))
+    with pytest.raises(RecordError, match=f"schema {content['schema']}, but") as error:
+        read_record(path)
+    assert str(error.value).endswith(f"; {remedy}") and "delete" not in str(error.value)
+
+
+def test_what_is_computed_with_is_kept_to_the_last_digit(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    third = {"inverse temperature": 1 / 3, "lost": math.nan}
+    write_record(path, replace(RECORD, calibration=third, metrics={Metric("MQ"): 1 / 3}))
+    found = read_record(path)
+    assert found.settings["lr"] == 1 / 3001
+    assert found.calibration == {"inverse temperature": 1 / 3, "lost": None}
+    assert found.value(Metric("MQ")) == 0.333333, "measured numbers have six digits"
 
 
 def test_probe_curves_stand_apart(tmp_path: Path) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
+import torch
 
 import dcgraph as dc
-from dcgraph.experiments.engine.jobs import replica_name
+from dcgraph.experiments.engine.jobs import label, replica_name
 from dcgraph.experiments.engine.settings import (
     Settings,
     Sweep,
@@ -18,6 +20,7 @@ from dcgraph.experiments.engine.settings import (
     per_replica,
     populations,
 )
+from dcgraph.experiments.tasks import TABLES, get_table
 from parity import ParitySettings
 
 BASE = ParitySettings()
@@ -61,6 +64,30 @@ def test_the_switches_are_the_papers() -> None:
     assert at(replace(annealed, tau=0.5), 1000)["tau"] == 0.5, "annealing does not heat"
 
 
+@pytest.mark.parametrize("name", TABLES)
+def test_schedules_of_all_tables_are_the_papers_to_the_last_bit(name: str) -> None:
+    """The records of a table were made with these formulas; dials are float32."""
+    every = {run.settings for row in get_table(name).rows for run in row.runs}
+    assert every
+    for s in every:
+        # An epoch whose steps are not a multiple of schedule_steps has up to twice as many.
+        steps = range(2 * s.epochs * s.schedule_steps + 1)
+        coldest = min(1.0, s.tau)
+        formulas = {
+            "tau": [max(coldest, s.tau * math.exp(-s.gamma * t)) for t in steps],
+            "alpha": [min(1.0, s.alpha_step * t) for t in steps],
+        }
+        if not s.anneal:
+            formulas["tau"] = [s.tau] * len(steps)
+        if not s.dropres:
+            formulas["alpha"] = [1.0] * len(steps)
+        dials = dc.Dials(**s.schedules())
+        found = [dials.at(t) for t in steps]
+        for dial, expected in formulas.items():
+            values = torch.tensor([at_step[dial] for at_step in found])
+            assert torch.equal(values, torch.tensor(expected)), (dial, s)
+
+
 def test_a_sweep_is_every_combination_with_every_seed() -> None:
     sweeps = [parse_sweep("tau=1,2,4", BASE), parse_sweep("lr=1e-4,3e-4", BASE)]
     replicas = expand(BASE, sweeps, seeds=2)
@@ -96,7 +123,9 @@ def test_random_search_draws_from_ranges_and_repeats() -> None:
     [
         ("tau", "name=1,2,4"),
         ("taw=1", "did you mean 'tau'"),
-        ("tau=x", "could not convert"),
+        ("tau=1,x", "'x' is not a number; write tau=1,2."),
+        ("width=1,2.5", "'2.5' is not a whole number; write width=1,2."),
+        ("lr=1..x", "'x' is not a number; write lr=1..2."),
         ("dropres=2", "0 or 1"),
         ("lr=2..1", "low < high"),
         ("lr=0..1:log", "low > 0"),
@@ -126,6 +155,9 @@ def test_a_value_given_twice_is_one_and_a_switch_has_no_range() -> None:
 def test_replicas_that_differ_have_different_names() -> None:
     close = expand(BASE, [parse_sweep("tau=8.0000001,8.0000002", BASE)])
     assert len({replica_name(replica, close) for replica in close}) == 2
+    seeds = expand(BASE, seeds=2)
+    assert [label(replica, seeds) for replica in seeds] == ["", ""], "the seed is not counted"
+    assert [replica_name(replica, seeds) for replica in seeds] == ["seed-0", "seed-1"]
 
 
 def test_only_the_loops_own_numbers_can_differ_within_a_population() -> None:

@@ -24,7 +24,7 @@ def stepper_of(replicas: list[ParitySettings], steps: int = 16) -> tuple[Populat
     return population, stepper
 
 
-def test_training_a_population_equals_training_alone_without_noise() -> None:
+def test_training_a_population_equals_single_runs_without_noise() -> None:
     quiet = replace(QUICK, tempmatch=False, beta=0.0, dropres=False)
     replicas = [replace(quiet, seed=1), replace(quiet, seed=2, lr=1e-2, tau=2.0)]
     together, stepper = stepper_of(replicas)

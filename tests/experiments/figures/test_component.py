@@ -52,7 +52,7 @@ def test_component_is_of_the_node_given() -> None:
     assert numbers["noise"] == noise.tolist()
 
 
-def test_component_leaves_random_numbers_alone() -> None:
+def test_component_does_not_touch_the_global_generator() -> None:
     torch.manual_seed(3)
     expected = torch.rand(3)
     torch.manual_seed(3)

@@ -46,7 +46,7 @@ def test_gradients_are_averaged_over_the_last_steps() -> None:
     torch.testing.assert_close(saturation._trailing_mean(values, 3), expected)
 
 
-def test_training_leaves_the_number_of_threads_alone() -> None:
+def test_training_does_not_change_the_number_of_threads() -> None:
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(2)

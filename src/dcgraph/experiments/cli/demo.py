@@ -12,7 +12,7 @@ from ..engine.records import read_probes, read_record
 from .parsing import CommandError
 from .progress import show_progress
 
-_FIRST_SEED = 200  # fresh: the setting was chosen on others
+_FIRST_SEED = 200  # fresh: the setting was tuned on other seeds
 
 
 def demo(*, seeds: int = 10, out: Path = Path("runs/demo")) -> None:

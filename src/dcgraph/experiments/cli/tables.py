@@ -22,8 +22,8 @@ from .train import choose_device
 if TYPE_CHECKING:
     from ..engine.task import AnyTask
 
-RowsOfJobs = dict[str, list[Job]]
-"""What each row of some tables needs."""
+RowsOfJobs = dict[tuple[str, str], list[Job]]
+"""What the rows of some tables need, by the names of table and row."""
 
 
 def reproduce(
@@ -42,7 +42,7 @@ def reproduce(
     The end is a page beside the records, reports/NAME.html.
 
     Args:
-        names: the table, or several.
+        names: the table, or several tables of one task.
         rows: only rows with one of these names, or with this text in their names.
         results: folder of the records.
         data_dir: folder of the data; else $DCGRAPH_DATA, the cache, a download.
@@ -51,10 +51,13 @@ def reproduce(
     """
     tables = [_table(name) for name in names]
     if len({table.task for table in tables}) > 1:
-        raise CommandError("tables of different tasks have no runs in common; one at a time.", 2)
+        raise CommandError(
+            "tables of different tasks have no runs in common; reproduce them one after the other.",
+            2,
+        )
     wanted = _wanted(tables, results, rows)
     work = results / f".{'-'.join(names)}"
-    _say_what_runs(", ".join(names), wanted, work)
+    _say_what_runs(names, wanted, work)
     if dry:
         return
     from ..engine.runs import perform  # start-up time: torch
@@ -81,7 +84,7 @@ def _wanted(tables: Sequence[Table], results: Path, rows: Sequence[str]) -> Rows
         for row in table.rows:
             new = [job for job in jobs_of(table, row, results) if job.record not in seen]
             if row.name in chosen and new:
-                wanted.setdefault(row.name, []).extend(new)
+                wanted[table.name, row.name] = new
                 seen.update(job.record for job in new)
     return wanted
 
@@ -95,17 +98,21 @@ def _named(names: Sequence[str], text: str) -> Sequence[str]:
     return found
 
 
-def _say_what_runs(title: str, wanted: RowsOfJobs, work: Path) -> None:
+def _say_what_runs(tables: Sequence[str], wanted: RowsOfJobs, work: Path) -> None:
     records = {job: finished_record(job) for jobs in wanted.values() for job in jobs}
     done = {job: record for job, record in records.items() if record}
-    print(f"{title}: {len(records)} runs, {len(done)} have a record.")
-    for row, jobs in wanted.items():
+    print(f"{', '.join(tables)}: {len(records)} runs, {len(done)} have a record.")
+    rows_with: dict[Settings, list[str]] = {}  # that are to run, and what needs them
+    for (table, row), jobs in wanted.items():
+        name = f"{table}: {row}" if len(tables) > 1 else row
         if line := _changes({job: done[job] for job in jobs if job in done}):
-            print(f"  {row!r} {line}")
-    row_of = {job.settings: row for row, jobs in wanted.items() for job in jobs if job not in done}
-    for group in populations(list(row_of)):
+            print(f"  {name!r} {line}")
+        for job in jobs:
+            if job not in done:
+                rows_with.setdefault(job.settings, []).append(name)
+    for group in populations(list(rows_with)):
         size = "1 replica" if len(group) == 1 else f"{len(group)} replicas as one population"
-        of_rows = ", ".join(map(repr, dict.fromkeys(row_of[one] for one in group)))
+        of_rows = ", ".join(map(repr, dict.fromkeys(r for one in group for r in rows_with[one])))
         print(f"  to run: {of_rows}; {size}, {_how_long(group[0], done)}.")
     if any(work.glob("*.pt")):
         print(f"  What was cut off before goes on from its checkpoint in {work}.")
@@ -145,7 +152,7 @@ def _write_page(table: Table, task: AnyTask, results: Path) -> Path:
             if not job.record.exists():  # of a row that was not asked for
                 continue
             differing = label(job.settings, settings)  # of a row with several settings
-            group = row.name if differing == "default" else f"{row.name}, {differing}"
+            group = f"{row.name}, {differing}" if differing else row.name
             shown.append(Replica(group, read_record(job.record), read_probes(job.record)))
     page = results / "reports" / f"{table.name}.html"
     command = f"dcgraph reproduce {table.name}"
@@ -165,7 +172,7 @@ def table(
 
     Args:
         name: the table.
-        part: only the columns of this part, as sample or argmax of listops.
+        part: only these columns, for example sample or argmax (ListOps).
         results: folder of the records.
         json_: print a list of cells instead: row, column, mean, std, seeds, paper.
     """

@@ -42,7 +42,7 @@ def data(task: str, /, *words: str) -> None:
 
 
 def task_named(name: str) -> Task[Any]:
-    """A task of ours, or ``module:Class`` with the module in the current folder too."""
+    """A task of the package, or ``module:Class`` with the module in the current folder too."""
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     try:

@@ -6,7 +6,6 @@ import dataclasses
 import json
 import shlex
 import shutil
-import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ from ..engine.errors import DataError, Interrupted
 from ..engine.files import write_json
 from ..engine.jobs import Job, label, replica_name
 from ..engine.memory import keep_freed_memory
-from ..engine.metrics import Metric, arrange
+from ..engine.metrics import layout, mean_and_std, spread
 from ..engine.records import Record, read_probes, read_record
 from ..engine.settings import Settings, expand, from_dict, parse_sweep
 from .parsing import Argument, CommandError, parse
@@ -232,25 +231,17 @@ def results_of(jobs: Sequence[Job], replicas: Sequence[Settings]) -> str:
     split = next(iter(groups.values()))[0].selection.metric.set
     lines = [f"On the test set, with the weights that were best on the {split} set:"]
     for name, records in groups.items():
-        layout = arrange(metric for record in records for metric in record.metrics)
+        grid = layout(metric for record in records for metric in record.metrics)
+        cells = {
+            place: spread(*mean_and_std(r.value(metric) for r in records), "{:.4f}".format)
+            for place, metric in grid.cells.items()
+        }
         rows = [
-            [row, *(_spread(records, layout.cells.get((row, column))) for column in layout.columns)]
-            for row in layout.rows
+            [row, *(cells.get((row, column), "") for column in grid.columns)] for row in grid.rows
         ]
         lines += [f"  {name}"] if len(groups) > 1 else []
-        lines += _aligned([["", *layout.columns], *rows])
+        lines += _aligned([["", *grid.columns], *rows])
     return "\n".join(lines)
-
-
-def _spread(records: Sequence[Record], metric: Metric | None) -> str:
-    """Mean and standard deviation of what is known; nothing, if nothing is."""
-    if metric is None:
-        return ""
-    values = [value for record in records if (value := record.value(metric)) is not None]
-    if not values:
-        return ""
-    spread = f" ± {statistics.stdev(values):.4f}" if len(values) > 1 else ""
-    return f"{statistics.fmean(values):.4f}{spread}"
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
@@ -278,7 +269,7 @@ def _write_page(
     page = options.out / "report.html"
     shown = [
         Replica(
-            label(job.settings, replicas).replace("_", " "),
+            label(job.settings, replicas).replace("_", " ") or "default",
             read_record(job.record),
             read_probes(job.record),
             job.model,

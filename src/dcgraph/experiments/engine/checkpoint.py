@@ -11,7 +11,7 @@ from .errors import CheckpointError
 from .files import write_atomically
 
 _FORMAT = "dcgraph checkpoint"
-_VERSION = 3
+_VERSION = 4
 
 
 def save(path: Path, content: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ from ...inspect import NoNodeCalledError, probe
 from ...nodes import named_nodes
 from ...population import Population
 from .metrics import Metric, Metrics
-from .outcome import Readings
+from .records import Readings
 from .settings import Settings
 from .step import Stepper
 from .task import AnyTask, Batch, Data
@@ -44,7 +44,8 @@ class Evaluator:
         execution = task.execution(replicas[0])
         self._has_nodes = any(True for _ in named_nodes(population.template))
         self._decoders = execution.decoders if self._has_nodes else ("argmax",)
-        decoder = execution.decoder if execution.decoder in self._decoders else "argmax"
+        asked = execution.monitor_decoder
+        decoder = asked if asked in self._decoders else "argmax"
         split = "validation" if "validation" in data.splits else "test"
         self.selected_by = Metric(execution.monitor, split, decoder)
         self._probed: nn.Module | None = None

@@ -56,17 +56,18 @@ def differences(record: Record, settings: Settings) -> dict[str, tuple[Any, Any]
 
 
 def label(settings: Settings, among: Sequence[Settings]) -> str:
-    """A short name for settings among others: what they differ in, but for the seed."""
+    """A short name for settings among others: what they differ in, except the seed.
+
+    Empty, where they differ in nothing else.
+    """
     mine, others = asdict(settings), [asdict(other) for other in among]
     differing = [n for n in mine if n != "seed" and any(other[n] != mine[n] for other in others)]
-    return "_".join(f"{name}-{_short(mine[name])}" for name in differing) or "default"
+    return "_".join(f"{name}-{_short(mine[name])}" for name in differing)
 
 
 def replica_name(settings: Settings, among: Sequence[Settings]) -> str:
     """The same with the seed: a name for the files of one replica of a sweep."""
-    differences = label(settings, among)
-    prefix = "" if differences == "default" else f"{differences}_"
-    return f"{prefix}seed-{settings.seed}"
+    return "_".join(filter(None, (label(settings, among), f"seed-{settings.seed}")))
 
 
 def _short(value: object) -> str:

@@ -160,7 +160,6 @@ class _Run:
             if (epoch + 1) % first.evaluate_every == 0 or epoch + 1 == first.epochs
             for k in range(first.evaluations)
         }
-        self.loss_from = 0  # the step of the last evaluation
         self.reported: set[int] = set()
         self.probed: set[int] = set()
 
@@ -230,15 +229,15 @@ class _Run:
         )
         alive = state.alive.tolist()
         metrics = self.evaluator.metrics(weights, self.evaluator.selected_by.set, alive)
-        examples = (step - self.loss_from) * self.stepper.batch
+        before = self.so_far.curve[-1].step if self.so_far.curve else 0
+        examples = (step - before) * self.stepper.batch
         losses = (state.loss_sum / max(1, examples)).tolist()
         state.loss_sum.zero_()
-        self.loss_from = step
         monitored = metrics[self.evaluator.selected_by]
         self.best.update(weights, [float("nan") if m is None else m for m in monitored], step)
         probes = self.evaluator.probes(alive) if step in self.probed else []
         loss = where(losses, alive)
-        evaluation = Evaluation(step, step / self.per_epoch, loss, metrics, probes)
+        evaluation = Evaluation(step, loss, metrics, probes)
         self.so_far.curve.append(evaluation)
         self.callbacks.evaluation(evaluation)
         self._report_stopped()
@@ -274,7 +273,6 @@ class _Run:
             "replicas": json.dumps([asdict(replica) for replica in self.replicas]),
             "data": self.data.fingerprint,
             "progress": self.so_far.to_json(),
-            "loss_from": self.loss_from,
             "state": self.stepper.state(),
             "best": {
                 "weights": self.best.weights,
@@ -303,7 +301,6 @@ class _Run:
         best = content["best"]
         self.best = _Best(best["weights"].to(self.population.device), best["value"], best["step"])
         self.so_far = _Progress.from_json(content["progress"])
-        self.loss_from = content["loss_from"]
         self._set_dials()
         torch.set_rng_state(content["random"])
         if self.population.device.type == "cuda" and "random_cuda" in content:
@@ -322,7 +319,7 @@ def _interrupt_flag() -> Iterator[Callable[[], bool]]:
 
     try:
         before = signal.signal(signal.SIGINT, remember)
-    except ValueError:  # not the main thread, which alone may handle signals
+    except ValueError:  # only the main thread may handle signals
         yield lambda: False
         return
     try:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+import statistics
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 Decoder = Literal["argmax", "sample", "beam"]
 """How the choices of a model become an answer."""
 
-Ties = Literal["realistic", "optimistic"]
-"""The rank of an answer among equal scores: the mean of those possible, or the best."""
+Ties = Literal["realistic", "optimistic", "pessimistic"]
+"""The rank of an answer among equal scores: the mean of those possible, the best, or the worst."""
 
 
 @dataclass(frozen=True)
@@ -32,24 +33,34 @@ class Metric:
 Metrics = dict[Metric, float | None]
 """None where a number could not be measured."""
 
-_DEFAULTS = {field.name: field.default for field in fields(Metric)}
+_OMITTED: Mapping[str, Any] = {
+    "set": "test",
+    "decoder": "argmax",
+    "bidirectional": False,
+    "length": None,
+    "ties": "realistic",
+}
+"""What a field is worth that a stored metric leaves out: a part of schema 1 of records.
+
+Not the defaults of :class:`Metric`, which may change: no record shall mean something else then.
+"""
 
 
 def to_fields(metric: Metric) -> dict[str, Any]:
-    """A metric for JSON: the name, and the fields that are not at their defaults."""
-    return {
+    """A metric for JSON: the name, and the fields that are not what an omitted one stands for."""
+    said = {
         name: value
-        for name, default in _DEFAULTS.items()
-        if (value := getattr(metric, name)) != default
+        for name, omitted in _OMITTED.items()
+        if (value := getattr(metric, name)) != omitted
     }
+    return {"name": metric.name, **said}
 
 
 def from_fields(stored: Mapping[str, Any]) -> Metric:
     """A metric as :func:`to_fields` wrote it."""
-    unknown = sorted(set(stored) - set(_DEFAULTS))
-    if unknown or "name" not in stored:
+    if "name" not in stored or not stored.keys() <= {"name", *_OMITTED}:
         raise ValueError(f"{dict(stored)} is not a metric.")
-    return Metric(**stored)
+    return Metric(**{**_OMITTED, **stored})
 
 
 def measured_as(metric: Metric) -> str:
@@ -57,12 +68,14 @@ def measured_as(metric: Metric) -> str:
 
     >>> measured_as(Metric("MQ", decoder="beam", bidirectional=True))
     'beam search, bidirectional'
+    >>> measured_as(Metric("MQ", ties="pessimistic"))
+    'argmax, pessimistic ties'
     """
     decoder = {"beam": "beam search", None: ""}.get(metric.decoder, metric.decoder or "")
     parts = (
         decoder,
         "bidirectional" if metric.bidirectional else "",
-        "optimistic ties" if metric.ties == "optimistic" else "",
+        "" if metric.ties == "realistic" else f"{metric.ties} ties",
     )
     return ", ".join(part for part in parts if part)
 
@@ -97,10 +110,10 @@ class Layout:
     cells: Mapping[tuple[str, str], Metric]
 
 
-def arrange(metrics: Iterable[Metric]) -> Layout:
+def layout(metrics: Iterable[Metric]) -> Layout:
     """The metrics of a record as a grid. Averages stand before single lengths.
 
-    >>> grid = arrange([Metric("MQ", length=1), Metric("MQ"), Metric("MQ", decoder="beam")])
+    >>> grid = layout([Metric("MQ", length=1), Metric("MQ"), Metric("MQ", decoder="beam")])
     >>> grid.rows, grid.columns
     (('MQ', 'MQ, length 1'), ('argmax', 'beam search'))
     """
@@ -109,3 +122,25 @@ def arrange(metrics: Iterable[Metric]) -> Layout:
     rows = tuple(dict.fromkeys(row for row, _ in cells))
     columns = tuple(dict.fromkeys(column for _, column in cells))
     return Layout(rows, columns, cells)
+
+
+def mean_and_std(values: Iterable[float | None]) -> tuple[float | None, float | None]:
+    """Of what is known; the standard deviation is that of a sample, which one value has not.
+
+    >>> mean_and_std([1.0, None, 3.0]), mean_and_std([1.0]), mean_and_std([None])
+    ((2.0, 1.4142135623730951), (1.0, None), (None, None))
+    """
+    known = [value for value in values if value is not None]
+    mean = statistics.fmean(known) if known else None
+    return mean, statistics.stdev(known) if len(known) > 1 else None
+
+
+def spread(mean: float | None, std: float | None, write: Callable[[float], str]) -> str:
+    """Both as text; empty where there is no mean.
+
+    >>> spread(2.0, 1.4142, "{:.2f}".format)
+    '2.00 ± 1.41'
+    """
+    if mean is None:
+        return ""
+    return write(mean) if std is None else f"{write(mean)} ± {write(std)}"

@@ -8,14 +8,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from torch import nn
 
 from .errors import ModelError
 from .files import write_atomically
 from .settings import Settings, from_dict
-from .task import AnyTask
+from .task import AnyTask, S, Task
 
 _FORMAT = "dcgraph model 2"
 
@@ -47,7 +47,7 @@ def save_model(
     write_atomically(path, lambda draft: save_file(weights, draft, notes))
 
 
-def load_model(path: Path, task: AnyTask) -> tuple[nn.Module, Settings]:
+def load_model(path: Path, task: Task[S]) -> tuple[nn.Module, S]:
     """The model in a file, or the best one in the folder of a run; in eval mode."""
     path = _best_in(path) if path.is_dir() else path
     with _opened(path) as file:
@@ -58,7 +58,8 @@ def load_model(path: Path, task: AnyTask) -> tuple[nn.Module, Settings]:
     if notes.get("task") != task.name:
         raise ModelError(f"{str(path)!r} is a model of {notes.get('task')!r}, not {task.name!r}.")
     try:
-        settings = from_dict(task.settings, json.loads(notes["settings"]))
+        # A class variable cannot have the type S: task.settings is type[S], but is not typed so.
+        settings = cast(S, from_dict(task.settings, json.loads(notes["settings"])))
     except (KeyError, TypeError, ValueError) as error:
         raise ModelError(f"{str(path)!r} has settings this dcgraph cannot read: {error}") from error
     if notes.get("vocabulary", "") not in ("", task.vocabulary(settings)):
@@ -78,15 +79,18 @@ def load_model(path: Path, task: AnyTask) -> tuple[nn.Module, Settings]:
 def calibration_of(path: Path) -> dict[str, float]:
     """What was tuned for the model that :func:`load_model` finds there; empty if nothing was."""
     path = _best_in(path) if path.is_dir() else path
-    with _opened(path) as file:
-        notes = file.metadata() or {}
     try:
-        found = json.loads(notes.get("calibration", "{}"))
+        found = json.loads(_notes(path).get("calibration", "{}"))
     except ValueError:
         found = None
-    if not isinstance(found, dict):
+    if not isinstance(found, dict) or not all(type(v) in (int, float) for v in found.values()):
         raise ModelError(f"{str(path)!r} has a calibration this dcgraph cannot read; train again.")
-    return {name: value for name, value in found.items() if isinstance(value, float)}
+    return {name: float(value) for name, value in found.items()}
+
+
+def _notes(path: Path) -> dict[str, str]:
+    with _opened(path) as file:
+        return file.metadata() or {}
 
 
 @contextmanager
@@ -106,17 +110,14 @@ def _opened(path: Path) -> Iterator[Any]:
 
 
 def _best_in(folder: Path) -> Path:
-    from safetensors import SafetensorError, safe_open
-
     files = sorted(folder.glob("models/*.safetensors")) or sorted(folder.glob("*.safetensors"))
     if not files:
         raise ModelError(f"{str(folder)!r} holds no models; a finished run has them in models/.")
 
     def score(path: Path) -> float:
         try:
-            with safe_open(path, framework="pt") as file:
-                return float((file.metadata() or {})["score"])
-        except (OSError, SafetensorError, KeyError, ValueError):  # not one of ours
+            return float(_notes(path)["score"])
+        except (ModelError, KeyError, ValueError):  # not one of ours
             return -math.inf
 
     return max(files, key=score)

@@ -10,10 +10,8 @@ from torch import Tensor, nn
 
 from ...population import Population
 from .metrics import Metric, Metrics, from_fields, to_fields
+from .records import Readings
 from .settings import Settings
-
-Readings = list[dict[str, Any]]
-"""What the probe read of a replica, node by node."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +19,6 @@ class Evaluation:
     """An evaluation of all replicas: one number per replica, None where it has stopped."""
 
     step: int
-    epoch: float
     loss: list[float | None]  # of training, since the last evaluation
     metrics: dict[Metric, list[float | None]]
     probes: list[Readings | None] = field(default_factory=list)  # empty where the probe was not run

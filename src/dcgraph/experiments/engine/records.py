@@ -20,9 +20,13 @@ from .files import write_atomically
 from .metrics import Metric, Metrics, from_fields, to_fields
 
 SCHEMA = 1
+_ALL_DIGITS = 17  # of a float: as many give it back exactly
 
-Probes = dict[int, list[dict[str, Any]]]
-"""What the probe read of a replica, node by node, by training step."""
+Readings = list[dict[str, Any]]
+"""What the probe read of a replica, node by node."""
+
+Probes = dict[int, Readings]
+"""The same by training step."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,7 @@ class Selection:
 
 
 @dataclass(frozen=True)
-class Population:
+class PopulationInfo:
     """The population that a replica was trained in."""
 
     name: str
@@ -63,7 +67,7 @@ class Record:
     seconds: float  # of the whole population
     steps: int
     parameters: int
-    population: Population
+    population: PopulationInfo
     selection: Selection
     stopped_at: int | None  # the step where a loss or gradient was not finite
     curve: Curve
@@ -104,12 +108,14 @@ def write_record(path: Path, record: Record) -> None:
         "metric": to_fields(record.selection.metric),
         "step": record.selection.step,
     }
-    # Settings are numbers to compare with, to the last digit; the others were measured.
+    # Settings are numbers to compare with, and calibrated ones to compute with: to the last digit.
+    # The others were measured.
     settings = json.dumps(record.settings, allow_nan=False)
     curve = [f'"{name}": {_json(getattr(record.curve, name))}' for name in ("step", "loss")]
     curve.append(_lines("metrics", record.curve.metrics, "values"))
     written = {
         "settings": f'"settings": {settings}',
+        "calibration": f'"calibration": {_json(record.calibration, _ALL_DIGITS)}',
         "curve": f'"curve": {{{", ".join(curve)}}}',
         "metrics": _lines("metrics", record.metrics, "value"),
     }
@@ -123,18 +129,18 @@ def _lines(name: str, metrics: Mapping[Metric, Any], of: str) -> str:
     return f'"{name}": [' + ",".join(f"\n  {line}" for line in each) + "]"
 
 
-def _json(value: Any) -> str:
-    return json.dumps(_measured(value), allow_nan=False, separators=(",", ":"))
+def _json(value: Any, digits: int = 6) -> str:
+    return json.dumps(_rounded(value, digits), allow_nan=False, separators=(",", ":"))
 
 
-def _measured(value: Any) -> Any:
-    """Six digits; what could not be measured is null, for JSON knows no NaN."""
+def _rounded(value: Any, digits: int) -> Any:
+    """What could not be measured is null, for JSON knows no NaN."""
     if isinstance(value, dict):
-        return {key: _measured(item) for key, item in value.items()}
+        return {key: _rounded(item, digits) for key, item in value.items()}
     if isinstance(value, list):
-        return [_measured(item) for item in value]
+        return [_rounded(item, digits) for item in value]
     if isinstance(value, float):
-        return float(f"{value:.6g}") if math.isfinite(value) else None
+        return float(f"{value:.{digits}g}") if math.isfinite(value) else None
     return value
 
 
@@ -145,16 +151,21 @@ def read_record(path: Path) -> Record:
         stored = json.loads(path.read_text())
     except (OSError, ValueError) as error:
         raise RecordError(f"cannot read the record {str(path)!r} ({error}); {remedy}") from error
-    if not isinstance(stored, dict) or "schema" not in stored:
+    if not isinstance(stored, dict) or not isinstance(stored.get("schema"), int):
         raise RecordError(f"{str(path)!r} is not a record; {remedy}")
-    if stored.pop("schema") != SCHEMA:
-        raise RecordError(f"{str(path)!r} is a record of another version of dcgraph; {remedy}")
+    if (schema := stored.pop("schema")) != SCHEMA:
+        version = f"dcgraph {stored['code']}" if "code" in stored else "the dcgraph that made it"
+        remedy = "update dcgraph." if schema > SCHEMA else f"read it with {version}."
+        raise RecordError(
+            f"{str(path)!r} is a record of schema {schema}, but this dcgraph reads schema {SCHEMA};"
+            f" {remedy}"
+        )
     try:
         curve, selection = stored.pop("curve"), stored.pop("selection")
         return Record(
             **{
                 **stored,
-                "population": Population(**stored["population"]),
+                "population": PopulationInfo(**stored["population"]),
                 "selection": Selection(from_fields(selection["metric"]), selection["step"]),
                 "curve": Curve(
                     curve["step"], curve["loss"], _by_metric(curve["metrics"], "values")

@@ -19,7 +19,7 @@ from .outcome import Outcome
 from .provenance import code_version, hardware
 from .records import (
     Curve,
-    Population,
+    PopulationInfo,
     Probes,
     Record,
     Selection,
@@ -46,10 +46,13 @@ def perform(
     """Train the jobs that have no record yet: those alike in structure together, as many as fit.
 
     The folder ``work`` holds the plan, that is which replicas form a population, and a checkpoint
-    for each population; what was cut off goes on from there. It is removed at the end.
+    for each population; what was cut off goes on from there. It is removed at the end. Jobs of
+    equal settings are trained once.
     """
     device = torch.device(device)
-    job_of = {job.settings: job for job in jobs}
+    jobs_with: dict[Settings, list[Job]] = {}
+    for job in jobs:
+        jobs_with.setdefault(job.settings, []).append(job)
     for population in _plan(task, jobs, work / "plan.json", device, data_dir, at_once):
         data = task.data(population[0], data_dir)
         outcome = train(
@@ -62,33 +65,41 @@ def perform(
             callbacks=callbacks(population) if callbacks else None,
         )
         for index, record in enumerate(make_records(task, outcome, data)):
-            job = job_of[population[index]]
-            if job.model is not None:
-                model, score = outcome.model(index), outcome.score(index)
-                save_model(job.model, task, job.settings, model, score, record.calibration)
-            if job.probes and (probes := probes_of(outcome, index)):
-                write_probes(job.record, probes if job.categories else without_categories(probes))
-            write_record(job.record, record)
+            for job in jobs_with[population[index]]:
+                if finished_record(job) is None:
+                    _keep(task, job, outcome, index, record)
         yield outcome
     shutil.rmtree(work, ignore_errors=True)
+
+
+def _keep(task: AnyTask, job: Job, outcome: Outcome, index: int, record: Record) -> None:
+    """The files of a job; its record is the last, for it says that the job is finished."""
+    if job.model is not None:
+        model, score = outcome.model(index), outcome.score(index)
+        save_model(job.model, task, job.settings, model, score, record.calibration)
+    if job.probes and (probes := probes_of(outcome, index)):
+        write_probes(job.record, probes if job.categories else without_categories(probes))
+    write_record(job.record, record)
 
 
 def make_records(task: AnyTask, outcome: Outcome, data: Data) -> list[Record]:
     """One record per replica of a population, bad ones included."""
     steps = [evaluation.step for evaluation in outcome.curve]
     measured = list(outcome.curve[0].metrics) if outcome.curve else []
+    code, machine = code_version(), hardware(outcome.population.device)
+    population = PopulationInfo(population_name(outcome.replicas), len(outcome.replicas))
     return [
         Record(
             task=task.name,
             settings=asdict(settings),
-            code=code_version(),
+            code=code,
             data=data.fingerprint,
-            hardware=hardware(outcome.population.device),
+            hardware=machine,
             torch=torch.__version__,
             seconds=round(outcome.seconds, 1),
             steps=outcome.steps,
             parameters=outcome.population.parameters,
-            population=Population(population_name(outcome.replicas), len(outcome.replicas)),
+            population=population,
             selection=Selection(outcome.selected_by, outcome.best_step[index]),
             stopped_at=outcome.stopped_at[index],
             curve=Curve(
@@ -144,7 +155,7 @@ def _plan(
         if missing.intersection(population) and wanted.issuperset(population)
     ]
     covered = {settings for population in planned for settings in population}
-    rest = [job.settings for job in jobs if job.settings in missing - covered]
+    rest = list(dict.fromkeys(j.settings for j in jobs if j.settings in missing - covered))
     for alike in populations(rest):
         room = at_once or _replicas_that_fit(task, alike[0], device, data_dir)
         planned += [alike[k : k + room] for k in range(0, len(alike), room)]

@@ -170,7 +170,7 @@ def parse_sweep(text: str, settings: Settings) -> Sweep:
             values = tuple(_number(name, word, settings) for word in right.split(","))
             return Sweep(name, values)
         span, _, scale = right.partition(":")
-        low, high = (float(end) for end in span.split(".."))
+        low, high = (_converted(float, end, f"{name}=1..2") for end in span.split("..", 1))
     except ValueError as error:
         raise ValueError(f"sweep {text!r}: {error}") from None
     if get_type_hints(type(settings))[name] is bool:
@@ -197,8 +197,15 @@ def _number(name: str, word: str, settings: Settings) -> Number:
         if word.lower() not in known:
             raise ValueError(f"{name} is a switch: 0 or 1, not {word!r}.")
         return known[word.lower()]
-    number: Number = kind(word)
-    return number
+    return _converted(kind, word, f"{name}=1,2")
+
+
+def _converted(kind: type[int | float], word: str, example: str) -> int | float:
+    try:
+        return kind(word)
+    except ValueError:
+        what = "a whole number" if kind is int else "a number"
+        raise ValueError(f"{word!r} is not {what}; write {example}.") from None
 
 
 def expand(

@@ -6,14 +6,13 @@ change, and no table does. Nothing here imports torch.
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from ..._arguments import closest
-from .metrics import Metric
+from .metrics import Metric, mean_and_std, spread
 from .records import Record, read_record
 from .settings import Settings
 
@@ -113,10 +112,14 @@ def record_of(run: Run, seed: int, task: str, results: Path) -> Path:
 
 def records_of(table: Table, row: Row, results: Path) -> list[Record]:
     """The records there are, run by run and seed by seed."""
+    return [read_record(place) for place in _found(table, row, results)]
+
+
+def _found(table: Table, row: Row, results: Path) -> list[Path]:
     places = (
         record_of(run, seed, table.task, results) for run in row.runs for seed in range(run.seeds)
     )
-    return [read_record(place) for place in places if place.exists()]
+    return [place for place in places if place.exists()]
 
 
 def cells(table: Table, results: Path) -> list[Cell]:
@@ -130,10 +133,9 @@ def cells(table: Table, results: Path) -> list[Cell]:
 
 
 def _cell(row: Row, column: Column, values: Sequence[float | None]) -> Cell:
-    known = [value for value in values if value is not None]
-    mean = round(statistics.fmean(known), 4) if known else None
-    std = round(statistics.stdev(known), 4) if len(known) > 1 else None
-    return Cell(row.name, column.title, mean, std, len(known), row.paper.get(column))
+    mean, std = (None if x is None else round(x, 4) for x in mean_and_std(values))
+    seeds = sum(value is not None for value in values)
+    return Cell(row.name, column.title, mean, std, seeds, row.paper.get(column))
 
 
 def as_json(table: Table, results: Path) -> list[dict[str, Any]]:
@@ -141,7 +143,10 @@ def as_json(table: Table, results: Path) -> list[dict[str, Any]]:
 
 
 def as_text(table: Table, results: Path) -> str:
-    """A Markdown table that is aligned, so that a terminal shows it well too."""
+    """A Markdown table that is aligned, so that a terminal shows it well too.
+
+    A row without any record says so in its first column: the paper's numbers are all it has.
+    """
     filled = {(cell.row, cell.column): cell for cell in cells(table, results)}
     with_paper = {column for row in table.rows for column in row.paper}
     notes = any(row.given for row in table.rows)
@@ -152,20 +157,16 @@ def as_text(table: Table, results: Path) -> str:
     for row in table.rows:
         line = [row.name]
         for column in table.columns:
-            cell = filled[row.name, column.title]
-            line.append(_spread(cell.mean, cell.std if column.spread else None, column.digits))
+            cell, write = filled[row.name, column.title], f"{{:.{column.digits}f}}".format
+            line.append(spread(cell.mean, cell.std if column.spread else None, write))
             if column in with_paper:
-                line.append(_spread(*cell.paper, column.digits) if cell.paper else "")
+                line.append(spread(*cell.paper, write) if cell.paper else "")
+        if not _found(table, row, results):
+            line[1] = "not run"
         lines.append([*line, row.given] if notes else line)
     by_row = [max(filled[row.name, c.title].seeds for c in table.columns) for row in table.rows]
     counts = sorted({seeds for seeds in by_row if seeds})
     return f"{table.title} {_made_of(counts)}\n\n{_align(lines)}"
-
-
-def _spread(mean: float | None, std: float | None, digits: int) -> str:
-    if mean is None:
-        return ""
-    return f"{mean:.{digits}f}" if std is None else f"{mean:.{digits}f} ± {std:.{digits}f}"
 
 
 def _made_of(seeds: list[int]) -> str:

@@ -94,7 +94,7 @@ class Execution:
     """How the engine trains and evaluates a task."""
 
     monitor: str = "accuracy"  # the metric by which the best weights are selected
-    decoder: Decode = "argmax"  # how the nodes choose when that is measured
+    monitor_decoder: Decode = "argmax"  # how the nodes choose when that is measured
     decoders: tuple[Decode, ...] = ("argmax", "sample")  # how they choose in all evaluations
     precision: Precision = "highest"  # of matrix products in training, on CUDA
     compiles: bool = True  # whether torch.compile makes a step faster: hardly one of kernels

@@ -1,4 +1,4 @@
-"""The figures of the paper and ours: a registry of what there is, and one module to draw each.
+"""The figures of the paper and more: a registry of what there is, and one module to draw each.
 
 The registry needs neither torch nor matplotlib; a figure's module does, and is imported when it is
 made. ``dcgraph figure NAME`` on the command line is :func:`make` with a few words around it.
@@ -46,7 +46,7 @@ FIGURES: dict[str, Figure] = {
         "saturation",
         "larger noise keeps gradients alive (Figure 2)",
         plan=(
-            "Training 64 models of two parameters for 5,000 steps at each of 5 noise scales beta; "
+            "Training many models of two parameters at each of several noise scales beta; "
             "about 5 seconds."
         ),
         look=(
@@ -58,7 +58,7 @@ FIGURES: dict[str, Figure] = {
         "simplex",
         "what annealing tau and growing beta do",
         plan=(
-            "Drawing the density of Gumbel-softmax samples on the simplex for 8 pairs of tau and "
+            "Drawing the density of Gumbel-softmax samples on the simplex for pairs of tau and "
             "beta; about 2 seconds."
         ),
         look=(
@@ -105,7 +105,7 @@ FIGURES: dict[str, Figure] = {
     "codebook": Figure(
         "codebook",
         "how mix goes over a large codebook, block by block",
-        plan="Going over a codebook of 24 rows in four blocks, for one query; about 1 second.",
+        plan="Going over a codebook block by block, for one query; about 1 second.",
         look=(
             "whatever the number of rows, three things are kept for a query: the largest logit, a "
             "sum and a mixture of rows; where the largest grows, the other two are scaled down."
@@ -116,7 +116,7 @@ FIGURES: dict[str, Figure] = {
         "how far ahead a category must be for noise to leave it in front",
         plan=(
             "Computing how often noise leaves the best of up to ten million categories in front, "
-            "and drawing it 500 times at some places; about 10 seconds."
+            "and drawing noise many times at some places; about 10 seconds."
         ),
         look=(
             "the more categories there are, the farther ahead the best must be (a): by beta times "
@@ -130,8 +130,8 @@ FIGURES: dict[str, Figure] = {
         plan="Drawing how well path queries of each length are answered; about 2 seconds.",
         look=(
             "a model that chooses an entity at every hop loses little on paths three times as long "
-            "as in training (a), and nothing on those twice as long (b), ComplEx, which multiplies "
-            "the relations of a path, loses more; on WN11 (c) longer paths in training help with "
+            "as in training (a), and nothing on those twice as long (b); ComplEx, which multiplies "
+            "the relations of a path, loses more. On WN11 (c) longer paths in training help with "
             "long ones."
         ),
         from_records=True,
@@ -139,7 +139,7 @@ FIGURES: dict[str, Figure] = {
     "annealing": Figure(
         "annealing",
         "three ways to set tau and beta (Figure 4)",
-        plan="Drawing the learning curves of 108 runs from their records; about 3 seconds.",
+        plan="Drawing the learning curves of all runs from their records; about 3 seconds.",
         look=(
             "on 2 summands TempMatch reaches the top early and in every run, TauAnn late, and base "
             "in some runs only (a, b); with DropRes all three do; on the chain (c) none does."
@@ -150,7 +150,7 @@ FIGURES: dict[str, Figure] = {
         "annealing",
         "every run of these (Figures 7 and 8)",
         drawn_by="draw_runs",
-        plan="Drawing each of 108 runs from its record; about 3 seconds.",
+        plan="Drawing each run from its record; about 3 seconds.",
         look=(
             "runs climb from plateau to plateau; the corner of each panel says how many reached "
             "0.9 and 0.97, and when."
@@ -171,7 +171,7 @@ FIGURES: dict[str, Figure] = {
     "gradients": Figure(
         "gradients",
         "what reaches each round of ListOps (Figure 6)",
-        plan="Drawing what the probe read of 32 runs of ListOps; about 2 seconds.",
+        plan="Drawing what the probe read of the runs of ListOps; about 2 seconds.",
         look=(
             "without both methods a hundredth of the gradient is left at the embedding, farthest "
             "from the loss (a), and it stays small (c); with either there is as much as near the "

@@ -18,7 +18,7 @@ from ..engine.metrics import Metric
 from ..engine.records import Record
 from ..engine.tables import Run
 from ..tasks.addition.tables import ANNEALING, SCHEMES, annealing_row, epoch_of
-from .runs import records_of
+from .runs import complete_records
 from .style import page, shades
 
 LEVELS = (0.9, 0.97)
@@ -48,7 +48,7 @@ def compute(results: Path) -> dict[str, Any]:
                 "scheme": scheme,
                 "runs": [
                     _run(record)
-                    for record in records_of(
+                    for record in complete_records(
                         ANNEALING, run_with(summands, dropres, scheme), results
                     )
                 ],

@@ -17,8 +17,8 @@ from matplotlib.patches import Rectangle
 
 from ...functional import gumbel_softmax
 from ...noise import gumbel
-from .diagram import BAR, CHOSEN, G_COLOUR, H_COLOUR, INK, arrow, box, canvas, write
-from .style import heat, page
+from .diagram import BAR, CHOSEN, G_COLOUR, H_COLOUR, INK, arrow, box, canvas, strip, write
+from .style import page
 
 DIM = 6
 BLOCK = 6
@@ -28,7 +28,6 @@ BETA = 1.0
 
 # All places and sizes are in inches.
 _WIDTH, _HEIGHT = 7.2, 4.3
-_CELL = 0.105
 _STEP = 0.13  # from one row of the codebook to the next, downwards
 _FIRST, _APART = 1.3, 1.4  # the middle of the first block, and from one to the next
 _CODES, _LOGITS, _STATE = 3.2, 2.08, 0.98  # heights of the three rows of the picture
@@ -80,7 +79,7 @@ def draw(numbers: dict[str, Any], path: Path) -> None:
                 _draw_scaling(axes, x - _APART / 2, block["factor"])
         end = _FIRST + (BLOCKS - 1) * _APART
         arrow(axes, (end + 0.51, _STATE), (end + 0.83, _STATE))
-        _strip(axes, end + 1.2, _STATE, numbers["whole"], _scale(numbers))
+        strip(axes, end + 1.2, _STATE, numbers["whole"], _scale(numbers))
         write(axes, end + 1.2, _STATE + 0.17, "$v=z^{T}C$")
         write(axes, 0.15, 0.13, _key(numbers), ha="left", size=7)
 
@@ -90,7 +89,7 @@ def _draw_left(axes: Axes, numbers: dict[str, Any]) -> None:
     for y, name in ((_CODES, "codebook\nrows $C_j$"), (_LOGITS, "logits and\nnoise $a_j$")):
         write(axes, 0.15, y, name, ha="left")
     write(axes, 0.15, _STATE, "what is\nkept", ha="left")
-    _strip(axes, 0.5, _CODES + 0.56, numbers["query"], _scale(numbers))
+    strip(axes, 0.5, _CODES + 0.56, numbers["query"], _scale(numbers))
     write(axes, 0.5, _CODES + 0.73, "query $q$")
 
 
@@ -98,7 +97,7 @@ def _draw_block(axes: Axes, x: float, block: dict[str, Any], numbers: dict[str, 
     scale = _scale(numbers)
     box(axes, x, _CODES, 0.74, BLOCK * _STEP + 0.08, "", H_COLOUR)
     for i, row in enumerate(block["codes"]):
-        _strip(axes, x, _CODES + _STEP * ((BLOCK - 1) / 2 - i), row, scale)
+        strip(axes, x, _CODES + _STEP * ((BLOCK - 1) / 2 - i), row, scale)
     arrow(axes, (x, _CODES - 0.45), (x, _LOGITS + 0.42))
     _bars(axes, x, block, numbers)
     arrow(axes, (x, _LOGITS - 0.4), (x, _STATE + 0.46))
@@ -106,7 +105,7 @@ def _draw_block(axes: Axes, x: float, block: dict[str, Any], numbers: dict[str, 
     write(axes, x, _STATE + 0.27, f"top = {block['top']:.2f}")
     write(axes, x, _STATE + 0.07, f"sum = {block['sum']:.2f}")
     write(axes, x, _STATE - 0.11, "mixture")
-    _strip(axes, x, _STATE - 0.28, block["mixture"], scale)
+    strip(axes, x, _STATE - 0.28, block["mixture"], scale)
 
 
 def _bars(axes: Axes, x: float, block: dict[str, Any], numbers: dict[str, Any]) -> None:
@@ -128,17 +127,6 @@ def _bars(axes: Axes, x: float, block: dict[str, Any], numbers: dict[str, Any]) 
 def _draw_scaling(axes: Axes, x: float, factor: float) -> None:
     arrow(axes, (x - 0.2, _STATE), (x + 0.2, _STATE))
     write(axes, x, _STATE + 0.12, rf"$\times{factor:.2f}$", size=7)
-
-
-def _strip(axes: Axes, x: float, y: float, values: list[float], scale: tuple[float, float]) -> None:
-    """A vector as a strip of cells around (x, y)."""
-    low, high = scale
-    left = x - len(values) * _CELL / 2
-    for i, value in enumerate(values):
-        shade = heat()((value - low) / (high - low))
-        corner = (left + i * _CELL, y - _CELL / 2)
-        cell = Rectangle(corner, _CELL, _CELL, facecolor=shade, edgecolor="0.45", linewidth=0.4)
-        axes.add_patch(cell)
 
 
 def _scale(numbers: dict[str, Any]) -> tuple[float, float]:

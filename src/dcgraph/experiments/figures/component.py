@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from ...dials import Dials
 from ...nodes import Discrete
 from ...noise import gumbel
-from .diagram import BAR, CHOSEN, G_COLOUR, H_COLOUR, INK, arrow, box, canvas, write
-from .style import heat, page
+from .diagram import BAR, CELL, CHOSEN, G_COLOUR, H_COLOUR, INK, arrow, box, canvas, strip, write
+from .style import page
 
 DIM = 6
 CATEGORIES = 6
@@ -32,7 +32,6 @@ BETA = 1.0
 # All places and sizes are in inches. A row of the picture is drawn around its middle line.
 _WIDTH, _HEIGHT = 7.2, 4.2
 _MIDDLES = (2.88, 0.93)
-_CELL = 0.105
 _ONE = 0.5  # length of a bar of 1 in z
 _THETA_WIDTH = 0.72
 _STEP = 0.13  # from one category to the next, downwards
@@ -125,7 +124,7 @@ def _draw_training(axes: Axes, y: float, numbers: dict[str, Any]) -> None:
     arrow(axes, (_CHOICE, y - 0.44), (_CHOICE, y - 0.27))
     _draw_bypass(axes, y)
     for name, up, gate in (("kept", 0.13, 1), ("dropped", -0.13, 0)):
-        _strip(axes, _V, y + up, training[name], _scale(numbers))
+        strip(axes, _V, y + up, training[name], _scale(numbers))
         write(axes, _V + 0.35, y + up, f"$b={gate}$", ha="left", size=7)
     arrow(axes, (_H + 0.35, y), (_PLUS - 0.09, y))
     arrow(axes, (_PLUS + 0.09, y), (_V - 0.34, y))
@@ -139,7 +138,7 @@ def _draw_test(axes: Axes, y: float, numbers: dict[str, Any]) -> None:
     _frame(axes, y - 0.58, y + 0.73)
     _draw_common(axes, y, numbers, test["z"])
     box(axes, _CHOICE, y, 0.95, 0.5, "one-hot\n" r"argmax $\theta$")
-    _strip(axes, _V, y, test["v"], _scale(numbers))
+    strip(axes, _V, y, test["v"], _scale(numbers))
     arrow(axes, (_H + 0.35, y), (_V - 0.34, y))
     _outline_row(axes, y, test["chosen"])
 
@@ -150,7 +149,7 @@ def _draw_common(axes: Axes, y: float, numbers: dict[str, Any], z: list[float]) 
     names = ((_U, "$u$"), (_THETA, r"$\theta$"), (_Z, "$z$"), (_H, "$h$:  $z^{T}w'$"), (_V, "$v$"))
     for x, name in names:
         write(axes, x, y + _NAMES, name, size=9)
-    _strip(axes, _U, y, numbers["u"], scale)
+    strip(axes, _U, y, numbers["u"], scale)
     box(axes, _G, y, 0.4, 0.5, "$g$", G_COLOUR, size=10)
     zero, unit = _theta_axis(numbers)
     _bars(axes, zero, y, numbers["theta"], unit)
@@ -217,24 +216,13 @@ def _matrix(axes: Axes, y: float, rows: list[list[float]], scale: tuple[float, f
     """The rows of w', each at the height of its category in z, on the green of h."""
     box(axes, _H, y, 0.7, CATEGORIES * _STEP + 0.06, "", H_COLOUR)
     for category, row in enumerate(rows):
-        _strip(axes, _H, _height(y, category), row, scale)
+        strip(axes, _H, _height(y, category), row, scale)
 
 
 def _outline_row(axes: Axes, y: float, category: int) -> None:
-    width, height = DIM * _CELL + 0.02, _CELL + 0.02
+    width, height = DIM * CELL + 0.02, CELL + 0.02
     corner = (_H - width / 2, _height(y, category) - height / 2)
     axes.add_patch(Rectangle(corner, width, height, fill=False, linewidth=1.3, zorder=4))
-
-
-def _strip(axes: Axes, x: float, y: float, values: list[float], scale: tuple[float, float]) -> None:
-    """A vector as a strip of cells around (x, y)."""
-    low, high = scale
-    left = x - len(values) * _CELL / 2
-    for i, value in enumerate(values):
-        shade = heat()((value - low) / (high - low))
-        corner = (left + i * _CELL, y - _CELL / 2)
-        cell = Rectangle(corner, _CELL, _CELL, facecolor=shade, edgecolor="0.45", linewidth=0.4)
-        axes.add_patch(cell)
 
 
 def _draw_bypass(axes: Axes, y: float) -> None:

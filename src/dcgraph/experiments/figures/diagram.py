@@ -6,7 +6,9 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
+from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
+
+from .style import heat
 
 # As in the paper's drawings g is orange and h green.
 G_COLOUR = "#fbd3a4"
@@ -15,6 +17,8 @@ PLAIN = "#e3e3e3"
 BAR = "#9db8d2"  # a category
 CHOSEN = "#17375e"  # the one with the largest entry, darker also without colour
 INK = "0.25"  # of lines and arrows
+
+CELL = 0.105  # inches, of a number in a strip
 
 
 def canvas(figure: Figure) -> Axes:
@@ -53,3 +57,14 @@ def arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float]) -> N
 def write(axes: Axes, x: float, y: float, text: str, ha: str = "center", **style: Any) -> None:
     """Text in the middle of (x, y)."""
     axes.text(x, y, text, ha=ha, va="center", multialignment="center", zorder=5, **style)
+
+
+def strip(axes: Axes, x: float, y: float, values: list[float], scale: tuple[float, float]) -> None:
+    """A vector as a strip of cells around (x, y), with white for ``scale``'s lower end."""
+    low, high = scale
+    left = x - len(values) * CELL / 2
+    for i, value in enumerate(values):
+        shade = heat()((value - low) / (high - low))
+        corner = (left + i * CELL, y - CELL / 2)
+        cell = Rectangle(corner, CELL, CELL, facecolor=shade, edgecolor="0.45", linewidth=0.4)
+        axes.add_patch(cell)

@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 
 from ..engine.records import Probes, Record
 from ..tasks.listops.tables import ABLATION
-from .runs import records_of, run_of, with_probes
+from .runs import complete_records, run_of, with_probes
 from .style import page, shades
 
 PLACES = ("embedding", "round 1", "round 2", "round 3", "round 4")
@@ -32,7 +32,7 @@ _Values = Sequence[Sequence[float]]
 
 def compute(results: Path) -> dict[str, Any]:
     """Of every run the gradients at all places over training, ready for JSON."""
-    settings = records_of(ABLATION, run_of(ABLATION, RUNS["with both"]), results)[0].settings
+    settings = complete_records(ABLATION, run_of(ABLATION, RUNS["with both"]), results)[0].settings
     return {
         "figure": "gradients",
         "places": list(PLACES),

@@ -14,7 +14,7 @@ def run_of(table: Table, name: str) -> Run:
     return next(run for row in table.rows for run in row.runs if run.name == name)
 
 
-def records_of(table: Table, run: Run, results: Path) -> list[Record]:
+def complete_records(table: Table, run: Run, results: Path) -> list[Record]:
     """The records of a run, by seed."""
     places = _places(table, run, results)
     found = [read_record(place) for place in places if place.exists()]
@@ -24,7 +24,7 @@ def records_of(table: Table, run: Run, results: Path) -> list[Record]:
 
 def with_probes(table: Table, run: Run, results: Path) -> list[tuple[Record, Probes]]:
     """The records of a run, each with its probe curve."""
-    records = records_of(table, run, results)
+    records = complete_records(table, run, results)
     found = [probes for place in _places(table, run, results) if (probes := read_probes(place))]
     _check_complete(table, run, results, len(found), "probe curves")
     return list(zip(records, found, strict=True))

@@ -158,9 +158,9 @@ def _draw_density(
 
 def _draw_samples(axes: Axes, samples: list[list[float]]) -> None:
     x, y = (torch.tensor(samples, dtype=torch.float64) @ _CORNERS).T.tolist()
-    alone = len(samples) == 1
-    axes.plot(x, y, "o", color="black", markersize=4.0 if alone else 1.3, markeredgewidth=0)
-    if alone:
+    single = len(samples) == 1
+    axes.plot(x, y, "o", color="black", markersize=4.0 if single else 1.3, markeredgewidth=0)
+    if single:
         _write(axes, 0.5, 0.2, "all samples are\n" r"softmax$(\theta)$")
 
 

@@ -111,8 +111,8 @@ def _axes(x_axis: _Axis, y_axis: _Axis, x_label: str, y_label: str) -> str:
     parts.append(f'<path class="axis" d="M{_LEFT} {HEIGHT - _BOTTOM}H{WIDTH - _RIGHT}"/>')
     parts.append(_text((_LEFT + WIDTH - _RIGHT) / 2, HEIGHT - 4, x_label, "middle"))
     middle = (_TOP + HEIGHT - _BOTTOM) / 2
-    turned = f'transform="rotate(-90 11 {middle:.0f})"'
-    parts.append(_text(11, middle, y_label, "middle", turned))
+    rotated = f'transform="rotate(-90 11 {middle:.0f})"'
+    parts.append(_text(11, middle, y_label, "middle", rotated))
     return "".join(parts)
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ..engine.metrics import arrange, in_words, measured_as, measured_on
+from ..engine.metrics import in_words, layout, mean_and_std, measured_as, measured_on, spread
 from ..engine.records import Record
 from .groups import Group, Replica, monitored, selected_on
 
@@ -39,8 +38,8 @@ def _count(number: int, word: str) -> str:
 def summary_of(groups: Sequence[Group]) -> dict[str, Any]:
     """Final metrics of every group, mean and spread: the monitored one, then all in detail."""
     shown = monitored(groups)
-    layout = arrange(metric for record in _records(groups) for metric in record.metrics)
-    main = [m for (row, _), m in layout.cells.items() if row == measured_on(shown)]
+    grid = layout(metric for record in _records(groups) for metric in record.metrics)
+    main = [m for (row, _), m in grid.cells.items() if row == measured_on(shown)]
     rows, details = [], []
     for group in groups:
         records = [replica.record for replica in group.replicas]
@@ -55,28 +54,24 @@ def summary_of(groups: Sequence[Group]) -> dict[str, Any]:
                 row,
                 [
                     _spread([r.value(metric) for r in records]) if metric else ""
-                    for metric in (layout.cells.get((row, column)) for column in layout.columns)
+                    for metric in (grid.cells.get((row, column)) for column in grid.columns)
                 ],
             )
-            for row in layout.rows
+            for row in grid.rows
         ]
         details.append({**named, "rows": filled})
     return {
         "names": [", ".join(filter(None, (m.name, measured_as(m)))) for m in main],
         "rows": rows,
-        "columns": layout.columns,
-        "details": details if len(layout.rows) > 1 else [],
+        "columns": grid.columns,
+        "details": details if len(grid.rows) > 1 else [],
         "monitored": in_words(shown),
         "selected_on": selected_on(groups),
     }
 
 
 def _spread(values: Sequence[float | None]) -> str:
-    known = [value for value in values if value is not None]
-    if not known:
-        return "-"
-    mean = _digits(statistics.fmean(known))
-    return mean if len(known) == 1 else f"{mean} ± {_digits(statistics.stdev(known))}"
+    return spread(*mean_and_std(values), _digits) or "-"
 
 
 def _digits(value: float) -> str:

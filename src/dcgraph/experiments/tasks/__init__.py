@@ -25,55 +25,55 @@ class Entry:
         return getattr(importlib.import_module(module), name)
 
 
-def _ours(where: str, summary: str) -> Entry:
+def _here(where: str, summary: str) -> Entry:
     return Entry(f"{__name__}.{where}", summary)
 
 
 TASKS = {
-    "addition": _ours("addition.task:Addition", "read two or three digits and add them"),
-    "listops": _ours(
+    "addition": _here("addition.task:Addition", "read two or three digits and add them"),
+    "listops": _here(
         "listops.task:ListOps", "learn to parse nested expressions and to compute their values"
     ),
-    "paths": _ours(
+    "paths": _here(
         "paths.task:Paths", "follow relations through a knowledge graph, entity by entity"
     ),
 }
 
 
 TABLES = {
-    "addition": _ours("addition.tables:ADDITION", "MNIST addition, the paper's table"),
-    "addition-lr": _ours(
-        "addition.tables:LEARNING_RATES", "ours at the learning rates the paper tried"
+    "addition": _here("addition.tables:ADDITION", "MNIST addition, the paper's table"),
+    "addition-lr": _here(
+        "addition.tables:LEARNING_RATES", "the paper's method at the learning rates it tried"
     ),
-    "addition-ablation": _ours("addition.tables:ABLATION", "ours without parts of the method"),
-    "addition-chain": _ours(
+    "addition-ablation": _here(
+        "addition.tables:ABLATION", "MNIST addition without parts of the method"
+    ),
+    "addition-chain": _here(
         "addition.tables:CHAIN_ABLATION", "the same for three summands, a chain"
     ),
-    "annealing": _ours(
+    "annealing": _here(
         "addition.tables:ANNEALING", "three ways to set tau and beta, behind three figures"
     ),
-    "listops": _ours("listops.tables:LISTOPS", "ListOps, the paper's table"),
-    "listops-ablation": _ours("listops.tables:ABLATION", "ListOps without parts of the method"),
-    "listops-masks": _ours(
-        "listops.tables:MASKS", "ListOps with the paper's dropout, and with ours"
-    ),
-    "listops-ladder": _ours(
+    "listops": _here("listops.tables:LISTOPS", "ListOps, the paper's table"),
+    "listops-ablation": _here("listops.tables:ABLATION", "ListOps without parts of the method"),
+    "listops-masks": _here("listops.tables:MASKS", "ListOps by what has a dropout mask"),
+    "listops-ladder": _here(
         "listops.tables:LADDER", "what models are given, and what that is worth"
     ),
-    "paths": _ours("paths.tables:PATHS", "path queries, the paper's table"),
-    "paths-extrapolation": _ours(
+    "paths": _here("paths.tables:PATHS", "path queries, the paper's table"),
+    "paths-extrapolation": _here(
         "paths.tables:EXTRAPOLATION", "the same, trained on shorter paths"
     ),
-    "paths-small": _ours("paths.tables:SMALL", "trained on short paths of a small graph, on a CPU"),
-    "paths-small-beam": _ours("paths.tables:SMALL_BEAM", "the same runs, by beam search"),
-    "paths-small-bidirectional": _ours(
+    "paths-small": _here("paths.tables:SMALL", "trained on short paths of a small graph, on a CPU"),
+    "paths-small-beam": _here("paths.tables:SMALL_BEAM", "the same runs, by beam search"),
+    "paths-small-bidirectional": _here(
         "paths.tables:SMALL_BIDIRECTIONAL", "the same runs, with bidirectional scoring"
     ),
-    "paths-noise": _ours("paths.search:NOISE", "distribution and scale of the noise of the hops"),
-    "paths-short": _ours("paths.search:SHORT", "dropout, and how often triples are trained on"),
-    "paths-search": _ours("paths.search:SEARCH", "the paper's search for dropout and L2"),
-    "fb15k-237": _ours("paths.tables:FB15K_237", "path queries on FB15k-237, by length"),
-    "fb15k-237-beam": _ours("paths.tables:FB15K_237_BEAM", "the same runs, by beam search"),
+    "paths-noise": _here("paths.search:NOISE", "distribution and scale of the noise of the hops"),
+    "paths-short": _here("paths.search:SHORT", "dropout, and how often triples are trained on"),
+    "paths-search": _here("paths.search:SEARCH", "the paper's search for dropout and L2"),
+    "fb15k-237": _here("paths.tables:FB15K_237", "path queries on FB15k-237, by length"),
+    "fb15k-237-beam": _here("paths.tables:FB15K_237_BEAM", "the same runs, by beam search"),
 }
 
 
@@ -87,7 +87,7 @@ def get_table(name: str) -> Table:
 
 
 def get_task(name: str) -> Task[Any]:
-    """A task of ours by its name, anyone's by ``module:Class``.
+    """A task of the package by its name, any other by ``module:Class``.
 
     >>> get_task("addition").name
     'addition'

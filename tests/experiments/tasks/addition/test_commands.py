@@ -21,7 +21,7 @@ def test_evaluate_and_predict_on_a_model_of_the_embedded_digits(tmp_path: Path) 
     save_model(path, TASK, DEMO, TASK.model(DEMO), 0.0)
     answer = json.loads(Commands(TASK).evaluate(model=path))
     assert answer["examples"] == 2000 and 0 <= answer["accuracy"] <= 1
-    assert {"digit accuracy", "addition table accuracy", "decode"} <= set(answer)
+    assert {"digit accuracy, argmax", "addition table accuracy, argmax", "decode"} <= set(answer)
     text = Commands(TASK).predict(model=path, count=2)
     assert text.count("symbol") == 6 and text.count(" + ") == 4
     assert ("right" in text) or ("wrong, it is" in text)

@@ -44,7 +44,6 @@ def test_the_panels_are_what_the_model_does(tmp_path: Path) -> None:
     replica = trained(tmp_path, DEMO)
     assert replica.model is not None
     model, settings = load_model(replica.model, Addition())
-    assert isinstance(settings, AdditionSettings)
     data = Addition().data(settings)
     examples, first, both = Addition().panels(model, settings, data)
     assert isinstance(examples, Examples) and isinstance(first, Grid) and isinstance(both, Grid)

@@ -22,7 +22,7 @@ from dcgraph.experiments.tasks.listops.data.expressions import (
     text_of,
     write,
 )
-from dcgraph.experiments.tasks.listops.decoding import Decoder
+from dcgraph.experiments.tasks.listops.decoding import TreeDecoder
 from dcgraph.experiments.tasks.listops.model.latent_tree import LatentTree
 from dcgraph.experiments.tasks.listops.reading import read
 from listops_models import (
@@ -71,7 +71,7 @@ def test_evaluate_a_file(name: str, models: dict[str, Path], tmp_path: Path, run
     )
     model, _ = Commands(TASK).load(models[name])
     assert isinstance(model, LatentTree)
-    readings = read(Decoder(model), [parse(text) for text in texts], 5)
+    readings = read(TreeDecoder(model), [parse(text) for text in texts], 5)
     right, edges, inner = 0, [], []
     for text, reading in zip(texts, readings, strict=True):
         right += reading.answer == python_value(text)
@@ -221,7 +221,7 @@ def test_predict_answers_lines_in_their_order(
     assert isinstance(model, LatentTree)
     expected = []
     for text in texts:
-        (reading,) = read(Decoder(model), [parse(text)], 5)
+        (reading,) = read(TreeDecoder(model), [parse(text)], 5)
         truth = python_value(text)
         mark = "" if reading.answer == truth else f"\t{truth}"
         expected.append(f"{text}\t{reading.answer}{mark}")

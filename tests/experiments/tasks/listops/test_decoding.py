@@ -17,7 +17,7 @@ from dcgraph.experiments.tasks.listops.data.expressions import CLOSE, MIN, ZERO,
 from dcgraph.experiments.tasks.listops.data.sets import tables_of, tensors_of
 from dcgraph.experiments.tasks.listops.decoding import (
     Decoded,
-    Decoder,
+    TreeDecoder,
     at_once,
     count,
     groups,
@@ -82,10 +82,10 @@ def test_it_decides_as_the_model(kind: dict[str, Any], decode: Decode) -> None:
         torch.manual_seed(rounds)
         parents, values = by_the_model(model, *batch, rounds)
         torch.manual_seed(rounds)
-        assert_same(Decoder(model)(*batch, rounds), parents, values)
+        assert_same(TreeDecoder(model)(*batch, rounds), parents, values)
     assert len(values.unique()) > 3, "the test would say little of a model that always says 7"
     if decode == "sample":
-        again = Decoder(model)(*batch, 8)
+        again = TreeDecoder(model)(*batch, 8)
         assert not torch.equal(again.values, values)
 
 
@@ -93,7 +93,7 @@ def test_it_decides_as_a_model_that_is_mostly_right() -> None:
     table = tensors_of(some_expressions())
     batch = table["tokens"].long(), table["length"], table["parents"].long()
     model = able_model()
-    decoded = Decoder(model)(*batch)
+    decoded = TreeDecoder(model)(*batch)
     assert_same(decoded, *by_the_model(model, *batch, 5))
     assert torch.equal(decoded.parents, batch[2]), "its parser is right by hand"
     assert (decoded.answers == table["label"]).float().mean() > 0.7
@@ -108,7 +108,7 @@ def test_draws_have_the_distribution_of_the_scores() -> None:
     with torch.no_grad():
         scores = model.edges.encode(tokens)[0]
     draws = 20_000
-    decoded = Decoder(model)(tokens.expand(draws, -1), torch.full((draws,), 4), None, 1)
+    decoded = TreeDecoder(model)(tokens.expand(draws, -1), torch.full((draws,), 4), None, 1)
     for child in (2, 3):  # the only ones with several tokens before them
         distribution = scores[child, :child].softmax(-1)
         seen = decoded.parents[:, child].bincount(minlength=child)
@@ -119,11 +119,11 @@ def test_draws_have_the_distribution_of_the_scores() -> None:
 def test_padding_changes_nothing() -> None:
     model = random_model(RANDOM)
     expressions = some_expressions(5)
-    together = read(Decoder(model), expressions, 5)
+    together = read(TreeDecoder(model), expressions, 5)
     for expression, reading in zip(expressions, together, strict=True):
-        (alone,) = read(Decoder(model), [expression], 5)
+        (alone,) = read(TreeDecoder(model), [expression], 5)
         assert alone == reading and alone.expression == expression
-    assert answers(Decoder(model), expressions, 5) == [each.answer for each in together]
+    assert answers(TreeDecoder(model), expressions, 5) == [each.answer for each in together]
 
 
 def test_following_a_tree_is_what_a_model_does_that_is_given_it() -> None:
@@ -132,7 +132,7 @@ def test_following_a_tree_is_what_a_model_does_that_is_given_it() -> None:
     learned = random_model(RANDOM)
     given = random_model(replace(RANDOM, edges="given"), seed=1)
     given.load_state_dict(learned.state_dict(), strict=False)
-    followed = Decoder(learned).follow(tokens, parents)
+    followed = TreeDecoder(learned).follow(tokens, parents)
     assert_same(followed, *by_the_model(given, tokens, table["length"], parents, 5))
 
 
@@ -141,7 +141,7 @@ def test_tokens_that_receive_nothing() -> None:
     tokens = tensors_of([parse("[MAX 1 2 ]")])["tokens"].long()
     alone = torch.full_like(tokens, -1)
     on_a_digit = torch.ones_like(tokens)  # which cannot receive
-    decoder = Decoder(model)
+    decoder = TreeDecoder(model)
     expected = model.value.logits(model.embedding[tokens]).argmax(-1)
     assert torch.equal(decoder.follow(tokens, alone, 1).values[0], expected)
     assert torch.equal(decoder.follow(tokens, on_a_digit, 1).values[0], expected)
@@ -150,10 +150,10 @@ def test_tokens_that_receive_nothing() -> None:
 def test_mistakes() -> None:
     model = random_model(RANDOM)
     with pytest.raises(ValueError, match=r"call model\.eval\(\)"):
-        Decoder(model.train())
+        TreeDecoder(model.train())
     tokens = tensors_of([parse("[MAX 1 2 ]")])["tokens"].long()
     with pytest.raises(ValueError, match="rounds=0, but at least 1"):
-        Decoder(model.eval()).follow(tokens, torch.zeros_like(tokens), 0)
+        TreeDecoder(model.eval()).follow(tokens, torch.zeros_like(tokens), 0)
 
 
 def test_groups_hold_every_expression_once_and_little_padding() -> None:
@@ -204,8 +204,8 @@ def test_what_is_counted(settings: ListOpsSettings) -> None:
 def test_it_is_the_same_on_a_gpu() -> None:
     table = tensors_of(some_expressions())
     model = random_model(RANDOM)
-    here = Decoder(model)(table["tokens"].long(), table["length"])
-    there = Decoder(model.cuda())(table["tokens"].long().cuda(), table["length"].cuda())
+    here = TreeDecoder(model)(table["tokens"].long(), table["length"])
+    there = TreeDecoder(model.cuda())(table["tokens"].long().cuda(), table["length"].cuda())
     assert (here.parents != there.parents.cpu()).float().mean() < 1e-3
     assert (here.values != there.values.cpu()).float().mean() < 1e-2
 
@@ -216,6 +216,6 @@ def test_the_root_of_the_papers_model_sends_anywhere_and_by_argmax_to_itself() -
     (table,) = tables_of([parse("[MAX 2 9 [MIN 4 7 ] 0 ]")] * 500)
     tokens, lengths = table["tokens"].long(), table["length"]
     set_decode(model, "argmax")
-    assert (Decoder(model)(tokens, lengths).parents[:, 0] == 0).all()
+    assert (TreeDecoder(model)(tokens, lengths).parents[:, 0] == 0).all()
     set_decode(model, "sample")
-    assert len(Decoder(model)(tokens, lengths).parents[:, 0].unique()) == lengths[0]
+    assert len(TreeDecoder(model)(tokens, lengths).parents[:, 0].unique()) == lengths[0]

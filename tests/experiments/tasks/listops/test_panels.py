@@ -12,7 +12,7 @@ from dcgraph.experiments.tasks.listops.commands import Commands
 from dcgraph.experiments.tasks.listops.data.expressions import (
     parse,
 )
-from dcgraph.experiments.tasks.listops.decoding import Decoder
+from dcgraph.experiments.tasks.listops.decoding import TreeDecoder
 from dcgraph.experiments.tasks.listops.model.edges import Counters
 from dcgraph.experiments.tasks.listops.model.latent_tree import LatentTree
 from dcgraph.experiments.tasks.listops.reading import read
@@ -38,7 +38,7 @@ def test_the_panels_are_what_the_model_does(name: str, models: dict[str, Path]) 
     assert "of 120 test expressions are wrong" in examples.note
     assert len(examples.rows) > 4 and all(row[-1].right is False for row in examples.rows[4:])
     for expression, *steps in examples.rows:
-        (reading,) = read(Decoder(model), [parse(expression.text)], 5)
+        (reading,) = read(TreeDecoder(model), [parse(expression.text)], 5)
         assert len(steps) == expression.text.count("[")
         for step in steps:
             assert step.right == (not step.caption)

@@ -15,7 +15,7 @@ from dcgraph.experiments.tasks.listops.data.expressions import (
     text_of,
     tree_of,
 )
-from dcgraph.experiments.tasks.listops.decoding import Decoder
+from dcgraph.experiments.tasks.listops.decoding import TreeDecoder
 from dcgraph.experiments.tasks.listops.model.latent_tree import LatentTree
 from dcgraph.experiments.tasks.listops.reading import Reading, drawing, heights, read, write_page
 from listops_models import (
@@ -102,7 +102,7 @@ def test_what_hangs_on_a_bracket_that_sends_nothing_as_text() -> None:
 def test_every_token_is_shown_once_and_marked_rightly(name: str, models: dict[str, Path]) -> None:
     model, _ = Commands(TASK).load(models[name])
     assert isinstance(model, LatentTree)
-    for reading in read(Decoder(model), some_expressions(10), 5):
+    for reading in read(TreeDecoder(model), some_expressions(10), 5):
         shown = [node.position for node in reading.outline()]
         assert len(set(shown)) == len(shown)
         hidden = set(range(len(reading.expression))) - set(shown)
@@ -124,7 +124,7 @@ def page(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> P
     for name in ("able", "random"):
         model, _ = Commands(TASK).load(models[name])
         assert isinstance(model, LatentTree)
-        readings += read(Decoder(model), some_expressions(1), 4)
+        readings += read(TreeDecoder(model), some_expressions(1), 4)
     write_page(path, readings, "<script>alert(1)</script>")
     return path
 

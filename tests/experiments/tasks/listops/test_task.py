@@ -26,7 +26,7 @@ from dcgraph.experiments.tasks.listops.data.expressions import (
 )
 from dcgraph.experiments.tasks.listops.data.generator import distinct
 from dcgraph.experiments.tasks.listops.data.sets import distribution_of, tables_of
-from dcgraph.experiments.tasks.listops.decoding import Decoder, measure
+from dcgraph.experiments.tasks.listops.decoding import TreeDecoder, measure
 from dcgraph.experiments.tasks.listops.model.latent_tree import LatentTree
 from dcgraph.experiments.tasks.listops.settings import BEST, PAPER, ListOpsSettings
 from dcgraph.experiments.tasks.listops.task import ListOps
@@ -182,7 +182,7 @@ def test_the_edges_of_a_learned_tree_owe_nothing_to_the_gold_one(name: str) -> N
             values += [value.detach() for value in model.run(*given)]
             if isinstance(model, LatentTree):
                 torch.manual_seed(2)
-                decoded = Decoder(model)(*given)
+                decoded = TreeDecoder(model)(*given)
                 values += [decoded.parents, decoded.values]
         found[tree] = values
     for tree, values in found.items():
@@ -241,5 +241,5 @@ def test_final_metrics_are_of_all_tests_with_the_rounds_they_ask_for() -> None:
 
 @pytest.mark.parametrize("settings", [PAPER, BEST])
 def test_weights_are_selected_by_the_decoder_of_the_settings(settings: ListOpsSettings) -> None:
-    assert ListOps().execution(settings).decoder == settings.decode
+    assert ListOps().execution(settings).monitor_decoder == settings.decode
     assert {PAPER.decode, BEST.decode} == {"sample", "argmax"}

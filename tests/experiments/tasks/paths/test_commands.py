@@ -29,21 +29,10 @@ from dcgraph.experiments.tasks.paths.evaluation import (
 from dcgraph.experiments.tasks.paths.settings import (
     BIDIRECTIONAL_WEIGHT,
     INVERSE_TEMPERATURE,
-    PathSettings,
 )
 from dcgraph.experiments.tasks.paths.task import Paths
-from ring_of_paths import ENTITIES, STEPS, settings_for, train_on, write_circle
+from ring_of_paths import ENTITIES, STEPS, settings_for
 from small_graphs import random_graph, write_ring
-
-
-@pytest.fixture(scope="module")
-def ring(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_circle(tmp_path_factory.mktemp("ring"))
-
-
-@pytest.fixture(scope="module")
-def trained(ring: Path) -> tuple[Paths, Outcome]:
-    return train_on(ring)
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +89,6 @@ def test_the_calibrated_inverse_temperature_is_kept(
 ) -> None:
     """For its own beam nothing is chosen again; nobody would choose 7."""
     model, settings = load_model(saved, Paths())
-    assert isinstance(settings, PathSettings)
     path, own = tmp_path / "m.safetensors", str(settings.beam)
     save_model(path, Paths(), settings, model, 0.5, {INVERSE_TEMPERATURE: 7.0})
     for beam, chosen in ((own, (7.0,)), ("2", INVERSE_TEMPERATURES), ("1", (1.0,))):
@@ -155,7 +143,6 @@ def test_predict_and_evaluate_bidirectionally(
     saved: Path, ring: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model, settings = load_model(saved, Paths())
-    assert isinstance(settings, PathSettings)
     asked = evaluation_sets(load(str(ring)), "all", "test")["test"]
     arguments = ["--model", str(saved), "--beam", "3", "--bidirectional", "0.5"]
     for more in ([], ["--inverse-temperature", "3"]):

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import pykeen_reference
+from dcgraph.experiments.engine.metrics import Ties
 from dcgraph.experiments.tasks.paths.data.graph import KnowledgeGraph, Queries, inverse, single_hops
 from dcgraph.experiments.tasks.paths.data.walks import sample
 from dcgraph.experiments.tasks.paths.evaluation import (
@@ -22,7 +23,6 @@ from dcgraph.experiments.tasks.paths.evaluation import (
     EvaluationSet,
     Protocol,
     Ranks,
-    Ties,
     evaluate,
     evaluation_sets_of,
     negatives,

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from dcgraph.experiments.engine.metrics import Metric, Metrics
-from dcgraph.experiments.engine.records import Curve, Population, Record, Selection
+from dcgraph.experiments.engine.records import Curve, PopulationInfo, Record, Selection
 from dcgraph.experiments.engine.settings import Settings
 from dcgraph.experiments.engine.tables import Run, Table
 from dcgraph.experiments.tasks.paths import search, tables
@@ -56,8 +56,8 @@ def test_tables_share_the_runs_on_all_paths() -> None:
     ]
     common = {run.name: run.seeds for run in runs[0] & runs[1]}
     assert common == {
-        "wn11-coke": 1, "wn11-ours-soft": 3, "wn11-ours-triples-once": 3, "wn11-ours": 3,
-        "fb13-coke": 1, "fb13-ours": 1,
+        "wn11-coke": 1, "wn11-soft": 3, "wn11-variant-triples-once": 3, "wn11-variant": 3,
+        "fb13-coke": 1, "fb13-variant": 1,
     }  # fmt: skip
     for other in (tables.SMALL_BEAM, tables.SMALL_BIDIRECTIONAL):
         assert [row.runs for row in other.rows] == [row.runs for row in tables.SMALL.rows]
@@ -65,7 +65,7 @@ def test_tables_share_the_runs_on_all_paths() -> None:
 
 def test_presets_are_rows() -> None:
     by_name = {run.name: run.settings for run in every_run()}
-    assert by_name["wn11-ours"] == BEST and by_name["umls-ours"] == SMALL
+    assert by_name["wn11-variant"] == BEST and by_name["umls-paper"] == SMALL
 
 
 @pytest.mark.parametrize("table", TABLES.values(), ids=list(TABLES))
@@ -82,7 +82,7 @@ def record_with(metrics: list[Metric], curve: list[Metric], selected: Metric) ->
     seen = {metric: [0.0, number / 100] for number, metric in enumerate(curve)}
     return Record(
         task="paths", settings={"epochs": 7}, code="", data="", hardware="", torch="",
-        seconds=360.0, steps=20, parameters=1, population=Population("", 3),
+        seconds=360.0, steps=20, parameters=1, population=PopulationInfo("", 3),
         selection=Selection(selected, 20), stopped_at=None,
         curve=Curve([10, 20], [1.0, 1.0], seen),
         calibration={"inverse temperature": 3.0, "bidirectional weight": 0.25},

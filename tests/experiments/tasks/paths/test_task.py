@@ -41,18 +41,8 @@ from dcgraph.experiments.tasks.paths.settings import (
     PathSettings,
 )
 from dcgraph.experiments.tasks.paths.task import Paths
-from ring_of_paths import ENTITIES, settings_for, train_on, write_circle
+from ring_of_paths import ENTITIES, settings_for
 from small_graphs import graph_of, queries_of
-
-
-@pytest.fixture(scope="module")
-def ring(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_circle(tmp_path_factory.mktemp("ring"))
-
-
-@pytest.fixture(scope="module")
-def trained(ring: Path) -> tuple[Paths, Outcome]:
-    return train_on(ring)
 
 
 def asked(data: Data, split: str) -> EvaluationSet:
@@ -272,7 +262,7 @@ def test_the_panel_has_walks_of_each_length(trained: tuple[Paths, Outcome]) -> N
     settings = outcome.replicas[0]
     assert isinstance(settings, PathSettings)
     (shown,) = task.panels(outcome.model(0), settings, task.data(settings))
-    assert shown.title == "Paths it walked"
+    assert shown.title == "Decoded paths"
     lengths = [len(row) for row in getattr(shown, "rows")]  # noqa: B009
     assert lengths == [2, 2, 3, 3, 4, 4, 5, 5, 6, 6]
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from ...._arguments import Decode
 from ...engine.errors import DataError, ModelError
+from ...engine.metrics import in_words
 from ...engine.models import load_model
 from ...engine.step import set_decode
 from ...engine.task import Data, Task
@@ -28,12 +29,9 @@ SHIPPED = "best.safetensors"
 def load(task: Task[AdditionSettings], model: Path | None) -> tuple[nn.Module, AdditionSettings]:
     """A trained model: a file, the best one of a run's folder, or the one in the package."""
     if model is not None:
-        loaded, settings = load_model(model, task)
-    else:
-        with as_file(files(__package__) / SHIPPED) as path:
-            loaded, settings = load_model(path, task)
-    assert isinstance(settings, AdditionSettings)
-    return loaded, settings
+        return load_model(model, task)
+    with as_file(files(__package__) / SHIPPED) as path:
+        return load_model(path, task)
 
 
 class Commands:
@@ -78,7 +76,7 @@ class Commands:
             "examples": len(rows["total"]),
             "decode": decode,
             "accuracy": round(right / len(rows["total"]), 6),
-            **{metric.name: round(v, 6) for metric, v in measured.items() if v is not None},
+            **{in_words(metric): round(v, 6) for metric, v in measured.items() if v is not None},
         }
         return json.dumps(answer, indent=1)
 

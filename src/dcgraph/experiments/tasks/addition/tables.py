@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
@@ -19,20 +19,26 @@ SCHEMES: dict[str, dict[str, Any]] = {
 """Figure 4 of the paper: tau and beta constant, tau annealed, beta growing towards tau."""
 
 
-def _variant(name: str, whole: AdditionSettings, scheme: str, dropres: bool, seeds: int = 8) -> Run:
+def _variant(
+    name: str,
+    whole: AdditionSettings,
+    scheme: str,
+    dropres: bool,
+    seeds: int = 8,
+    probed: bool = False,
+) -> Run:
     """A run without parts of the method, named by what is not as in the whole."""
     parts = [name]
     if scheme != "TempMatch":
         parts.append(scheme.lower())
     if not dropres:
         parts.append("no-dropres")
-    run = "-".join(parts)
     settings = replace(whole, protocol="clean", dropres=dropres, **SCHEMES[scheme])
-    return Run(run, settings, seeds, probes=run in _PROBED, categories=run in _PROBED)
+    return Run("-".join(parts), settings, seeds, probes=probed, categories=probed)
 
 
-_PROBED = {"lr-0.0003-base-no-dropres", "lr-0.0003-no-dropres"}  # for the figure `category`
 _LR_0003 = replace(PAPER, lr=3e-4)
+_PROBED = (("TempMatch", False), ("base", False))  # scheme and DropRes in the figure `category`
 
 
 def _both_protocols(name: str, settings: AdditionSettings) -> tuple[Run, Run]:
@@ -43,15 +49,17 @@ def _both_protocols(name: str, settings: AdditionSettings) -> tuple[Run, Run]:
     )
 
 
-def _best_on_test(decoder: Decoder) -> Callable[[Record], float | None]:
+_Value = Callable[[Record], float | None]
+
+
+def _by(protocol: str, value: _Value) -> _Value:
+    """A number of the runs by a protocol; None for all others."""
+    return lambda record: value(record) if record.settings["protocol"] == protocol else None
+
+
+def _best_on_test(decoder: Decoder) -> _Value:
     """The paper's protocol: the best of all evaluations on the test set."""
-
-    def value(record: Record) -> float | None:
-        if record.settings["protocol"] != "paper":
-            return None
-        return 100 * _best(record, "test", decoder)
-
-    return value
+    return _by("paper", lambda record: 100 * _best(record, "test", decoder))
 
 
 def _best(record: Record, split: str, decoder: Decoder) -> float:
@@ -63,28 +71,22 @@ def _best(record: Record, split: str, decoder: Decoder) -> float:
     return max((value or 0.0 for value in values), default=0.0)
 
 
-def _selected_on_validation(decoder: Decoder) -> Callable[[Record], float | None]:
+def _selected_on_validation(decoder: Decoder) -> _Value:
     """The clean protocol: weights selected on held-out pairs, the test set looked at once."""
 
     def value(record: Record) -> float | None:
-        if record.settings["protocol"] != "clean":
-            return None
         by_argmax = record.metrics[Metric("accuracy")]
         return 100 * (record.metrics.get(Metric("accuracy", decoder=decoder), by_argmax) or 0.0)
 
-    return value
-
-
-def _if_clean(value: Callable[[Record], float | None]) -> Callable[[Record], float | None]:
-    return lambda record: value(record) if record.settings["protocol"] == "clean" else None
+    return _by("clean", value)
 
 
 _ON_TEST = Column("best on test", _best_on_test("sample"), "sample")
 _CLEAN = (
     Column("clean", _selected_on_validation("sample"), "sample"),
     Column("clean", _selected_on_validation("argmax"), "argmax"),
-    Column("digits", _if_clean(per_cent(Metric("digit accuracy")))),
-    Column("addition table", _if_clean(per_cent(Metric("addition table accuracy")))),
+    Column("digits", _by("clean", per_cent(Metric("digit accuracy")))),
+    Column("addition table", _by("clean", per_cent(Metric("addition table accuracy")))),
 )
 COLUMNS = (_ON_TEST, Column("best on test", _best_on_test("argmax"), "argmax"), *_CLEAN)
 
@@ -151,7 +153,13 @@ LEARNING_RATES = Table(
 )
 
 
-def _ablation(name: str, title: str, run: str, whole: AdditionSettings) -> Table:
+def _ablation(
+    name: str,
+    title: str,
+    run: str,
+    whole: AdditionSettings,
+    probed: Collection[tuple[str, bool]] = (),
+) -> Table:
     without = (
         ("TempMatch and DropRes", "TempMatch", True),
         ("DropRes only (beta = 1)", "base", True),
@@ -165,7 +173,11 @@ def _ablation(name: str, title: str, run: str, whole: AdditionSettings) -> Table
         title=title,
         columns=_CLEAN,
         rows=tuple(
-            Row(row, (_variant(run, whole, scheme, dropres),)) for row, scheme, dropres in without
+            Row(
+                row,
+                (_variant(run, whole, scheme, dropres, probed=(scheme, dropres) in probed),),
+            )
+            for row, scheme, dropres in without
         ),
     )
 
@@ -175,6 +187,7 @@ ABLATION = _ablation(
     "MNIST addition without parts of the method (lr 0.0003), accuracy in per cent.",
     "lr-0.0003",
     _LR_0003,
+    _PROBED,
 )
 CHAIN_ABLATION = _ablation(
     "addition-chain",
@@ -187,7 +200,8 @@ CHAIN_ABLATION = _ablation(
 def annealing_row(summands: int, dropres: bool, scheme: str) -> Row:
     """Nine runs of a scheme, none dropped, at the settings of Figure 4."""
     name = "lr-0.0003" if summands == 2 else "lr-0.0003-three-summands"
-    run = _variant(name, replace(_LR_0003, summands=summands), scheme, dropres, seeds=9)
+    probed = summands == 2 and (scheme, dropres) in _PROBED
+    run = _variant(name, replace(_LR_0003, summands=summands), scheme, dropres, 9, probed)
     residual = ", DropRes" if dropres else ""
     return Row(f"{summands} summands{residual}, {scheme}", (run,))
 

@@ -20,7 +20,7 @@ from ...engine.task import Batch, Data, Task
 from .data import sets
 from .data.expressions import TOKENS, Expression, parse, text_of, tree_of
 from .data.expressions import read as read_file
-from .decoding import Decoder, count, groups
+from .decoding import TreeDecoder, count, groups
 from .model.latent_tree import LatentTree
 from .reading import answers, read, write_page
 from .settings import ListOpsSettings
@@ -54,9 +54,7 @@ class Commands:
                 "and name its folder with --model."
             )
         with as_file(shipped) if model is None else nullcontext(model) as path:
-            loaded, settings = load_model(path, self._task)
-        assert isinstance(settings, ListOpsSettings)
-        return loaded, settings
+            return load_model(path, self._task)
 
     def evaluate(
         self,
@@ -75,7 +73,7 @@ class Commands:
             model: file or folder of a run; the model in the package, if not given.
             set: test (the default), d8, d10, d8-long, d10-long, critical-d1 to -d8.
             data: instead, a file: an expression, a tab and its value per line.
-            rounds: of messages; else 5, or the depth that the name of a set or file states.
+            rounds: rounds of messages (default: 5, or the depth in the name of the set or file).
             decode: how the nodes choose.
         """
         if set is not None and data is not None:
@@ -118,16 +116,16 @@ class Commands:
 
         An expression is one argument: "[MAX 2 9 [MIN 4 7 ] 0 ]". Errors are marked.
 
-        Lines of a file or of stdin (-) become a line each, thousands per second:
+        With --file or -, prints one line per expression: expression, tab, answer.
 
-        the expression, a tab, the answer; if it is wrong, a tab and the right one.
+        Where the answer is wrong, a tab and the right one follow.
 
         Args:
             expressions: what to show; - for lines from stdin.
             file: lines to answer; what follows a tab is ignored.
             html: page to write, which draws trees, rounds and values.
             model: file or folder of a run; the model in the package, if not given.
-            rounds: of messages; else 5, or the levels of the tree that the model chose.
+            rounds: rounds of messages (default: 5, or the depth of the chosen tree).
             decode: how the nodes choose.
         """
         if expressions == ("-",) and file is None:
@@ -144,7 +142,7 @@ class Commands:
                 "this model has no tree to show; predict needs one trained as `--model tree`."
             )
         set_decode(network, decode)
-        decoder = Decoder(network)
+        decoder = TreeDecoder(network)
         if file is not None:
             yield from _compact(decoder, file, rounds)
             return
@@ -198,7 +196,7 @@ def _parsed(texts: Iterable[str]) -> list[Expression]:
     return found
 
 
-def _compact(decoder: Decoder, file: Path, rounds: int | None) -> Iterator[str]:
+def _compact(decoder: TreeDecoder, file: Path, rounds: int | None) -> Iterator[str]:
     """A line for each expression; many at once, so that it goes fast."""
     if file == Path("-"):
         yield from _answered(decoder, sys.stdin.buffer, "stdin", rounds)
@@ -213,7 +211,7 @@ def _compact(decoder: Decoder, file: Path, rounds: int | None) -> Iterator[str]:
 
 
 def _answered(
-    decoder: Decoder, stream: Iterable[bytes], name: str, rounds: int | None
+    decoder: TreeDecoder, stream: Iterable[bytes], name: str, rounds: int | None
 ) -> Iterator[str]:
     nothing = True
     for some in _chunks(stream, name):

@@ -42,7 +42,7 @@ class Decoded:
         return self.values[-1, :, 0]
 
 
-class Decoder:
+class TreeDecoder:
     """The tables of a model in eval mode; make a new one when its weights have changed."""
 
     @torch.no_grad()
@@ -185,7 +185,7 @@ def count(model: nn.Module, tables: Iterable[Batch], rounds: int) -> dict[str, t
     brackets; intermediate values for all operators but the root. A model whose states are no digits
     has no intermediate values, one without a tree only answers.
     """
-    decoder = Decoder(model) if isinstance(model, LatentTree) else None
+    decoder = TreeDecoder(model) if isinstance(model, LatentTree) else None
     right: dict[str, list[Tensor]] = {}
     for table in tables:
         # A GPU takes a table at once, and is asked for no number on the way.
@@ -200,7 +200,7 @@ def count(model: nn.Module, tables: Iterable[Batch], rounds: int) -> dict[str, t
 
 
 def _verdicts(
-    model: Decoder | nn.Module, rows: Batch, rounds: int
+    model: TreeDecoder | nn.Module, rows: Batch, rounds: int
 ) -> dict[str, Bool[Tensor, " _"]]:
     """Whether each answer, edge and intermediate value is right."""
     tokens, parents = rows["tokens"].long(), rows["parents"].long()
@@ -212,7 +212,7 @@ def _verdicts(
             "task accuracy": answers.argmax(-1) == rows["label"],
             "edge precision": found[counted],
         }
-    if isinstance(model, Decoder):
+    if isinstance(model, TreeDecoder):
         decoded = model(tokens, rows["length"], parents, rounds)
         chosen, values = decoded.parents, decoded.values[-1]
     elif isinstance(model, NearestOperator):

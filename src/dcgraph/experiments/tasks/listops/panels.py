@@ -12,7 +12,7 @@ from ...engine.panels import Examples, Grid, Panel, Shown
 from ...engine.task import Data
 from .data.expressions import CLOSE, OPERATORS, TOKENS, ZERO, Expression, text_of, tree_of
 from .data.sets import ROUNDS, tensors_of
-from .decoding import Decoder
+from .decoding import TreeDecoder
 from .model.edges import Counters
 from .model.latent_tree import LatentTree
 from .reading import Reading, read
@@ -26,7 +26,7 @@ def of_model(model: nn.Module, data: Data) -> tuple[Panel, ...]:
     """Examples for every model; the operators of those that pass messages."""
     expressions = _expressions(data)
     if isinstance(model, LatentTree):
-        decoder = Decoder(model)
+        decoder = TreeDecoder(model)
         counters = _counters(model.edges.encode) if isinstance(model.edges.encode, Counters) else ()
         return (_readings(read(decoder, expressions, ROUNDS)), *counters, *_operators(decoder))
     return (_answers(model, expressions),)
@@ -111,8 +111,8 @@ def _answers(model: nn.Module, expressions: list[Expression]) -> Examples:
 def _counters(encoder: Counters) -> tuple[Grid]:
     """By how much each token moves each counter, and how far apart child and parent should be."""
     rows = [
-        [f"{move:+.1f}" for move in (*moves, distance)]
-        for moves, distance in zip(
+        [f"{number:+.1f}" for number in (*increments, distance)]
+        for increments, distance in zip(
             encoder.table().T.tolist(), encoder.distance.tolist(), strict=True
         )
     ]
@@ -130,7 +130,7 @@ def _counters(encoder: Counters) -> tuple[Grid]:
     )
 
 
-def _operators(decoder: Decoder) -> Iterable[Grid]:
+def _operators(decoder: TreeDecoder) -> Iterable[Grid]:
     """What the model computes along the right edges, for every operator and pair of digits."""
     digits = range(10)
     for operator in OPERATORS:

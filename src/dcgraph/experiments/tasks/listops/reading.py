@@ -13,7 +13,7 @@ import torch
 from ...engine.files import write_atomically
 from .data.expressions import CLOSE, TOKENS, ZERO, Expression, Tree, text_of, tree_of
 from .data.sets import ROUNDS, tensors_of
-from .decoding import Decoded, Decoder, groups, levels
+from .decoding import Decoded, TreeDecoder, groups, levels
 
 _LEFT, _CELL = 74, 38  # room for the names of the rows; a token
 _LEVEL, _ROW, _EDGE = 58, 22, 14
@@ -144,7 +144,7 @@ def _top(parents: Sequence[int], position: int) -> int:
 
 
 def read(
-    decoder: Decoder, expressions: Sequence[Expression], rounds: int | None = None
+    decoder: TreeDecoder, expressions: Sequence[Expression], rounds: int | None = None
 ) -> list[Reading]:
     """What a model makes of expressions, in their order; see :func:`_decoded` for the rounds."""
     readings: dict[int, Reading] = {}
@@ -162,7 +162,7 @@ def read(
 
 
 def answers(
-    decoder: Decoder, expressions: Sequence[Expression], rounds: int | None = None
+    decoder: TreeDecoder, expressions: Sequence[Expression], rounds: int | None = None
 ) -> list[int]:
     """Only the answers, which is faster."""
     found: dict[int, int] = {}
@@ -172,7 +172,7 @@ def answers(
 
 
 def _decoded(
-    decoder: Decoder, expressions: Sequence[Expression], rounds: int | None
+    decoder: TreeDecoder, expressions: Sequence[Expression], rounds: int | None
 ) -> Iterator[tuple[list[int], Decoded]]:
     """Which expressions were decoded together, and what came out.
 

@@ -18,8 +18,8 @@ class ListOpsSettings(Settings):
     edges: Literal["learned", "given"] = setting("learned", "whether the parse tree is given")
     encoder: Literal["lstm", "counters", "nearest", "ternary"] = setting(
         "lstm",
-        "what scores the edges: two LSTMs; counters; those, and the nearest match is the parent; "
-        "and at test they go up, down or stay",
+        "what scores the edges; lstm: two LSTMs; counters: learned counters; nearest: counters, "
+        "parent is the nearest match; ternary: nearest, with increments of -g, 0 or g at test",
     )
     prior: Literal["one_parent", "arborescence", "spanning_tree"] = setting(
         "one_parent", "a parent for each token; or a tree, with or without direction"

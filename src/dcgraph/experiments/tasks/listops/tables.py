@@ -1,4 +1,4 @@
-"""The paper's two tables of ListOps, and ours. No torch: they are rendered without it."""
+"""The paper's two tables of ListOps, and two more. No torch: they are rendered without it."""
 
 from __future__ import annotations
 

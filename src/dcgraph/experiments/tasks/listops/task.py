@@ -93,7 +93,7 @@ class ListOps(Task[ListOpsSettings]):
 
     def execution(self, settings: ListOpsSettings) -> Execution:
         # As the paper's code. Argmax would let the root of its model send to itself.
-        return Execution(decoder=settings.decode)
+        return Execution(monitor_decoder=settings.decode)
 
     def panels(self, model: nn.Module, settings: ListOpsSettings, data: Data) -> tuple[Panel, ...]:
         return panels.of_model(model, data)

@@ -12,6 +12,7 @@ from typing import Literal
 import torch
 
 from ...engine.errors import DataError
+from ...engine.metrics import Ties
 from ...engine.models import calibration_of, load_model
 from ...engine.task import Task
 from .data import PathData, load, load_graph, validation_tables, write
@@ -26,7 +27,7 @@ from .decoding import (
     step_scores,
     walk,
 )
-from .evaluation import Protocol, Score, Ties, at_once, evaluate, evaluation_sets
+from .evaluation import Protocol, Score, at_once, evaluate, evaluation_sets
 from .model import PathModel
 from .settings import BIDIRECTIONAL_WEIGHT, INVERSE_TEMPERATURE, PathSettings
 
@@ -61,7 +62,7 @@ class Commands:
             split: which queries.
             ties: rank of an answer among others of the same score.
             protocol: candidates: range or all; else those it was trained with.
-            beam: width of a beam search; else the model decodes by itself, ours by argmax.
+            beam: width of a beam search; else the discrete model decodes by argmax.
             inverse_temperature: of a beam search; else chosen on the validation split.
             bidirectional: of a beam search, the weight of the inverse direction, 0 to 1, or best.
             data_dir: folder of the data; else $DCGRAPH_DATA, the cache, a download.
@@ -124,18 +125,18 @@ class Commands:
     ) -> str:
         """Follow a path from an entity, and rank the answers.
 
-        After each relation but the last: the entity chosen, with its probability.
+        Each relation except the last is printed with the entity chosen and its probability.
 
-        By beam search: all that are kept.
+        A beam search prints all entities that it keeps.
 
-        Then the best answers; known is what the triples of all splits lead to.
+        The best answers come last; those that triples of any split lead to are marked as known.
 
         Args:
             entity: where the path starts, by name.
             path: relations between commas; **name is the inverse of one.
             model: file or folder of a run.
             top: how many answers to show.
-            beam: width of a beam search; else the model decodes by itself, ours by argmax.
+            beam: width of a beam search; else the discrete model decodes by argmax.
             inverse_temperature: of a beam search; else as calibrated in training, or 1.
             bidirectional: of a beam search, the weight of the inverse direction, 0 to 1, or best.
             data_dir: folder of the data; else $DCGRAPH_DATA, the cache, a download.
@@ -180,7 +181,7 @@ class Commands:
         self, model: Path, data_dir: Path | None, weight: float | None
     ) -> tuple[PathModel, PathSettings]:
         loaded, settings = load_model(model, self._task(data_dir))
-        assert isinstance(loaded, PathModel) and isinstance(settings, PathSettings)
+        assert isinstance(loaded, PathModel)
         if weight is not None:
             try:
                 check_bidirectional(loaded)

@@ -161,9 +161,9 @@ def bidirectional_steps(
         def steps(
             source: Int[Tensor, " queries"], path: Int[Tensor, "queries 1"]
         ) -> Float[Tensor, "queries entities"]:
-            back = inverse(path[:, 0].long(), relations // 2)
-            query = model.source_queries(model.entities[source.long()], model.relations[back])
-            backward = F.linear(inverse_temperature * query, candidates) - log_partitions(back)
+            inverted = inverse(path[:, 0].long(), relations // 2)
+            query = model.source_queries(model.entities[source.long()], model.relations[inverted])
+            backward = F.linear(inverse_temperature * query, candidates) - log_partitions(inverted)
             return (1 - weight) * forward(source, path) + weight * backward
 
         return steps if weight else forward
@@ -257,7 +257,7 @@ def walk(
 ) -> Walk:
     """Decode one query with a model in eval mode, for people to read.
 
-    The model decodes by itself, ours by argmax, or by a beam search of width ``beam``.
+    The model decodes by itself, the discrete one by argmax, or by a beam search of width ``beam``.
     """
     beginnings = [
         Queries(query.source, query.path[:, : hops + 1], query.target) for hops in range(query.hops)

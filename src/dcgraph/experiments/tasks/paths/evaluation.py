@@ -34,13 +34,13 @@ from jaxtyping import Bool, Float, Float64, Int, Int32
 from torch import Tensor
 
 from ...._arguments import check_choice
+from ...engine.metrics import Ties
 from ...engine.task import Batch, fingerprint_of
 from .data import PathData, disk_cached
 from .data.graph import CSR, Adjacency, Queries, inverse_paths, portions
 from .data.walks import Reached, reachable
 
 Protocol = Literal["range", "all"]
-Ties = Literal["realistic", "optimistic", "pessimistic"]
 
 Score = Callable[
     [Int32[Tensor, "queries"], Int32[Tensor, "queries hops"]], Float[Tensor, "queries entities"]
@@ -53,7 +53,7 @@ METRICS: dict[str, tuple[str, ...]] = {
 }
 """What is measured by each protocol."""
 
-TIES: dict[str, float] = {"realistic": 0.5, "optimistic": 0.0, "pessimistic": 1.0}
+TIES: dict[Ties, float] = {"realistic": 0.5, "optimistic": 0.0, "pessimistic": 1.0}
 """The share of negatives with the same score that ranks before the answer."""
 
 _WORDS = {

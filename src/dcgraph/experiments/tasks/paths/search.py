@@ -1,4 +1,9 @@
-"""Hyper-parameter search of path queries: tables of noise, of short runs, of a random search."""
+"""Hyper-parameter search of path queries: the tables of runs that compare settings.
+
+NOISE compares distributions and scales of the noise of the hops. SHORT compares dropout and how
+often triples are trained on, in short runs. SEARCH is the paper's random search, over dropout and
+L2.
+"""
 
 from __future__ import annotations
 

@@ -164,7 +164,7 @@ PAPER_FB15K_237 = replace(
     PAPER_FB13, graph="fb15k-237", epochs=100, protocol="all", monitor="MRR", inverse="paths"
 )  # the paper does not say which dropout it used here
 BEST = replace(quick(PAPER, 24), triples=4)
-FB13 = replace(  # most test paths are known step by step, and to be remembered
+FB13 = replace(  # most test paths are known step by step, and to be memorised
     quick(PAPER_FB13, 10),
     triples=10, subject_dropout=0.1, object_dropout=0.1, relation_dropout=0.1,
 )  # fmt: skip

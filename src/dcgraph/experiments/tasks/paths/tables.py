@@ -81,17 +81,18 @@ _BASELINES: dict[str, dict[str, object]] = {  # only ComplEx has been searched f
 }
 
 
-def _baseline(name: str, ours: PathSettings) -> PathSettings:
-    """In a third of the epochs of ours, with triples as often."""
+def _baseline(name: str, variant: PathSettings) -> PathSettings:
+    """In a third of the epochs of our variant, with triples as often."""
     changes = {**_GENTLE, **_BASELINES[name]}
-    return replace(compressed(soft(ours), ours.epochs // 3), **changes)  # type: ignore[arg-type]
+    shorter = compressed(soft(variant), variant.epochs // 3)
+    return replace(shorter, **changes)  # type: ignore[arg-type]
 
 
 def _baselines(
-    graph: str, prefix: str, ours: PathSettings, published: dict[str, dict[Column, Published]]
+    graph: str, prefix: str, variant: PathSettings, published: dict[str, dict[Column, Published]]
 ) -> Iterable[Row]:
     for name, numbers in published.items():
-        run = Run(f"{graph}-{_BASELINES[name]['model']}", _baseline(name, ours), seeds=1)
+        run = Run(f"{graph}-{_BASELINES[name]['model']}", _baseline(name, variant), seeds=1)
         yield Row(f"{prefix}{name}", (run,), numbers)
 
 
@@ -99,14 +100,16 @@ _PAPERS_WN11 = _paper((94.4, 0.0), (64.3, 0.11))
 _PAPERS_FB13 = _paper((89.6, 0.46), (68.7, 0.32))
 _SOFT_NAME = "Soft hops, our settings, triples once"
 
-_OURS_WN11 = Row("Our variant", (Run("wn11-ours", BEST, _SEEDS),), _PAPERS_WN11)
+_VARIANT_WN11 = Row("Our variant", (Run("wn11-variant", BEST, _SEEDS),), _PAPERS_WN11)
 _ONCE_WN11 = Row(
     "Our variant, triples once",
-    (Run("wn11-ours-triples-once", _TRIPLES_ONCE, _SEEDS),),
+    (Run("wn11-variant-triples-once", _TRIPLES_ONCE, _SEEDS),),
     _PAPERS_WN11,
 )
-_SOFT_WN11 = Row(_SOFT_NAME, (Run("wn11-ours-soft", soft(_TRIPLES_ONCE), _SEEDS),), _PAPERS_WN11)
-_OURS_FB13 = Row("FB13: our variant", (Run("fb13-ours", presets.FB13, seeds=1),), _PAPERS_FB13)
+_SOFT_WN11 = Row(_SOFT_NAME, (Run("wn11-soft", soft(_TRIPLES_ONCE), _SEEDS),), _PAPERS_WN11)
+_VARIANT_FB13 = Row(
+    "FB13: our variant", (Run("fb13-variant", presets.FB13, seeds=1),), _PAPERS_FB13
+)
 _BASELINES_WN11 = tuple(
     _baselines(
         "wn11",
@@ -150,19 +153,19 @@ PATHS = Table(
         Row("ComplEx-C", (Run("wn11-complex", _COMPLEX_WN11, seeds=1),)),
         Row(
             f"{_SOFT_NAME}, the paper's tau and noise",
-            (Run("wn11-ours-soft-paper-noise", _WITH_PAPERS_NOISE, seeds=1),),
+            (Run("wn11-soft-paper-noise", _WITH_PAPERS_NOISE, seeds=1),),
             _PAPERS_WN11,
         ),
         _SOFT_WN11,
         _ONCE_WN11,
-        _OURS_WN11,
+        _VARIANT_WN11,
         *_BASELINES_FB13,
         Row(
             "FB13: our variant, the paper's dropout, triples once",
-            (Run("fb13-ours-paper-dropout", quick(presets.PAPER_FB13, 12), seeds=1),),
+            (Run("fb13-variant-paper-dropout", quick(presets.PAPER_FB13, 12), seeds=1),),
             _PAPERS_FB13,
         ),
-        _OURS_FB13,
+        _VARIANT_FB13,
     ),
 )
 
@@ -206,10 +209,10 @@ def _shorter(
     yield replace(row, name=f"{row.name}, paths up to {PAPER.length}")
 
 
-def _longer(ours: PathSettings, length: int) -> PathSettings:
+def _longer(variant: PathSettings, length: int) -> PathSettings:
     """The shorter the paths the more epochs, which take less time then."""
-    triples = 1 if length == 1 else ours.triples  # where there is nothing else to train on
-    return replace(compressed(ours, 4 * ours.epochs // length), triples=triples)
+    triples = 1 if length == 1 else variant.triples  # where there is nothing else to train on
+    return replace(compressed(variant, 4 * variant.epochs // length), triples=triples)
 
 
 EXTRAPOLATION = Table(
@@ -229,13 +232,13 @@ EXTRAPOLATION = Table(
             {length: _PAPERS_SHORTER_WN11[length] for length in (1, 2)},
         ),
         *_shorter(_ONCE_WN11, partial(_longer, _TRIPLES_ONCE), _PAPERS_SHORTER_WN11),
-        *_shorter(_OURS_WN11, partial(_longer, BEST), _PAPERS_SHORTER_WN11),
+        *_shorter(_VARIANT_WN11, partial(_longer, BEST), _PAPERS_SHORTER_WN11),
         *_shorter(
             _BASELINES_FB13[-1],
             lambda length: _baseline("CoKE", _longer(presets.FB13, length)),
             _COKE_FB13,
         ),
-        *_shorter(_OURS_FB13, partial(_longer, presets.FB13), _PAPERS_SHORTER_FB13),
+        *_shorter(_VARIANT_FB13, partial(_longer, presets.FB13), _PAPERS_SHORTER_FB13),
     ),
 )
 
@@ -271,7 +274,7 @@ def _by_length(*mrr: float) -> dict[Column, Published]:
     return {column: (value, None) for column, value in zip(_MRR, mrr, strict=True)}
 
 
-_COMPLEX_FB15K_237 = replace(  # the paper's dropout of FB13; less was tried only for ours
+_COMPLEX_FB15K_237 = replace(  # the paper's dropout of FB13; less was tried only for our variant
     soft(quick(presets.PAPER_FB15K_237, presets.FB15K_237.epochs)), model="complex"
 )
 _COMPLEX_FB15K_237_TRIPLES = replace(_COMPLEX_FB15K_237, length=1)
@@ -295,12 +298,12 @@ FB15K_237 = Table(
         ),
         Row(
             "Soft hops, our settings",
-            (Run("fb15k-237-ours-soft", soft(presets.FB15K_237), seeds=1),),
+            (Run("fb15k-237-soft", soft(presets.FB15K_237), seeds=1),),
             _PAPERS_BY_LENGTH,
         ),
         Row(
             "Our variant",
-            (Run("fb15k-237-ours", presets.FB15K_237, seeds=1, probes=True),),
+            (Run("fb15k-237-variant", presets.FB15K_237, seeds=1, probes=True),),
             _PAPERS_BY_LENGTH,
         ),
     ),
@@ -322,12 +325,12 @@ SMALL = Table(
     ),
     columns=_mrr_by_length(),
     rows=(
-        _on_umls("The paper's method", "ours"),
-        _on_umls("without DropRes", "ours-no-dropres", dropres=False),
-        _on_umls("without TempMatch (beta = 1)", "ours-no-tempmatch", tempmatch=False),
-        _on_umls("without both", "ours-plain", dropres=False, tempmatch=False),
-        _on_umls("noise reversed", "ours-noise-reversed", noise="reversed"),
-        _on_umls("hard hops, tau 1", "ours-hard", tau=1.0, estimator=BEST.estimator),
+        _on_umls("The paper's method, settings for a small graph", "paper"),
+        _on_umls("without DropRes", "paper-no-dropres", dropres=False),
+        _on_umls("without TempMatch (beta = 1)", "paper-no-tempmatch", tempmatch=False),
+        _on_umls("without both", "paper-plain", dropres=False, tempmatch=False),
+        _on_umls("noise reversed", "paper-noise-reversed", noise="reversed"),
+        _on_umls("hard hops, tau 1", "paper-hard", tau=1.0, estimator=BEST.estimator),
         _on_umls("ComplEx-C", "complex", model="complex"),
         _on_umls("ComplEx, only triples", "complex-triples", model="complex", length=1),
     ),

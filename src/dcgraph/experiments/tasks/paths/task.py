@@ -200,7 +200,7 @@ class Paths(Task[PathSettings]):
             "their probabilities, at the end its best answer. Marked is whether the triples of all "
             "splits lead there by the relations so far."
         )
-        return (Examples("Paths it walked", note, tuple(map(_shown, walks))),)
+        return (Examples("Decoded paths", note, tuple(map(_shown, walks))),)
 
     def commands(self) -> Mapping[str, Callable[..., str | Iterator[str]]]:
         return Commands(Paths).by_name()
@@ -230,8 +230,8 @@ def batch_maker(
             return rows | {settings.protocol: negatives(constants, rows, entities)}
         rows = unpacked(rows)
         if settings.trains_inverse(rows["path"].shape[1]):
-            back = inverse(rows["path"].flip(1), relations)
-            ends = {"source": rows["target"], "path": back, "target": rows["source"]}
+            inverted = inverse(rows["path"].flip(1), relations)
+            ends = {"source": rows["target"], "path": inverted, "target": rows["source"]}
             return {name: torch.cat([rows[name], ends[name]]) for name in ends}
         return rows
 

@@ -132,7 +132,7 @@ def test_impossible_draws_are_errors() -> None:
         lists.random_tuples(torch.tensor([], dtype=torch.long), 1, 2, seed=0)
 
 
-def test_drawing_leaves_the_global_generator_alone() -> None:
+def test_drawing_does_not_touch_the_global_generator() -> None:
     before = torch.get_rng_state()
     lists.tuples(10, 2, seed=0)
     lists.random_tuples(torch.arange(10), 5, 2, seed=0)

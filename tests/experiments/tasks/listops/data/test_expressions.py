@@ -22,7 +22,7 @@ from listops_oracles import (
 
 
 @given(TREES)
-def test_text_to_tree_and_back(tree: Nested) -> None:
+def test_text_to_tree_to_text(tree: Nested) -> None:
     text = written(tree)
     expression = parse(text)
     assert text_of(expression) == text

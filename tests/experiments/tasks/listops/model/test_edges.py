@@ -53,7 +53,7 @@ def test_the_given_tree_is_taken() -> None:
     assert torch.equal(edges.sum(-1), has.float())
 
 
-def test_nearest_is_the_first_match_going_back() -> None:
+def test_nearest_is_the_last_match_before_a_token() -> None:
     torch.manual_seed(0)
     match = torch.randn(2, 6, 6, dtype=torch.float64)
     accept = match.sigmoid()
@@ -71,10 +71,10 @@ def counting_parser(counters: Counters) -> Counters:
     with torch.no_grad():
         for parameter in counters.parameters():
             parameter.zero_()
-        counters.moves[list(OPERATORS), 0] = 1.0
-        counters.moves[CLOSE, 0] = -1.0
+        counters.increments[list(OPERATORS), 0] = 1.0
+        counters.increments[CLOSE, 0] = -1.0
         counters.distance[0] = 1.0
-        counters.sharpness.fill_(40.0)
+        counters.scale.fill_(40.0)
         counters.bias.fill_(-20.0)
         counters.bias[:, list(OPERATORS)] = 10.0
     return counters
@@ -107,22 +107,23 @@ def test_without_nearest_the_best_match_is_the_parent() -> None:
 
 def test_ternary_steps_are_for_testing_and_can_be_left_out() -> None:
     for kind in (Counters(2), Counters(2, ternary=False)):
-        assert kind.train().table() is kind.moves
-    assert kind.eval().table() is kind.moves
+        assert kind.train().table() is kind.increments
+    assert kind.eval().table() is kind.increments
 
 
-def test_counters_come_back_to_where_they_were() -> None:
+def test_ternary_counters_return_to_where_they_were() -> None:
     encoder = Counters(2)
     with torch.no_grad():
-        encoder.moves.fill_(0.1)
-        encoder.moves[:4, 0] = torch.tensor([-1.2, 0.9, 1.0, 0.9])
-        encoder.moves[:4, 1] = 0.0
-    moves = encoder.eval().table()
-    assert moves[:4, 0].tolist() == pytest.approx([-1.0, 1.0, 1.0, 1.0])
-    assert (moves[4:, 0] == 0).all() and moves[4:, 1].tolist() == pytest.approx([0.1] * 10)
-    assert encoder.train().table() is encoder.moves
+        encoder.increments.fill_(0.1)
+        encoder.increments[:4, 0] = torch.tensor([-1.2, 0.9, 1.0, 0.9])
+        encoder.increments[:4, 1] = 0.0
+    increments = encoder.eval().table()
+    assert increments[:4, 0].tolist() == pytest.approx([-1.0, 1.0, 1.0, 1.0])
+    assert (increments[4:, 0] == 0).all()
+    assert increments[4:, 1].tolist() == pytest.approx([0.1] * 10)
+    assert encoder.train().table() is encoder.increments
     with torch.no_grad():
-        encoder.moves.zero_()
+        encoder.increments.zero_()
     assert (encoder.eval().table() == 0).all()
 
 

@@ -50,7 +50,7 @@ def test_padding_changes_nothing(name: str) -> None:
         torch.testing.assert_close(values[row, :length], own_values[0])
 
 
-def test_a_value_that_restarts_comes_from_the_children_alone() -> None:
+def test_a_value_that_restarts_comes_only_from_the_children() -> None:
     """Of a chain of operators, each round gives the value one level up; the state before does not
     matter."""
     batch = batch_of(("[MAX [MIN [MED 4 7 ] ] ]",))

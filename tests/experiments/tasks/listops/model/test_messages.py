@@ -35,7 +35,7 @@ def test_messages_are_the_papers() -> None:
     torch.testing.assert_close(found, expected)
 
 
-def test_messages_go_to_receivers_alone() -> None:
+def test_messages_go_only_to_receivers() -> None:
     torch.manual_seed(0)
     given = (torch.randn(2, 4), torch.randn(1, 3, 4), torch.randn(4, 4), torch.randn(4))
     kinds = torch.tensor([[1, -1, 0]])
@@ -43,7 +43,7 @@ def test_messages_go_to_receivers_alone() -> None:
     assert received[0, 1].eq(0).all() and received[0, 0].ne(0).any()
 
 
-def test_messages_to_the_root_alone_are_those_to_all() -> None:
+def test_messages_only_to_the_root_are_those_to_all() -> None:
     """By kinds, and without them; one receiver is less than the kinds, so it is done otherwise."""
     torch.manual_seed(0)
     tokens, edges = torch.randint(4, (3, 9)), torch.rand(3, 9, 9)

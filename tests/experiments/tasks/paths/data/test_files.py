@@ -187,7 +187,7 @@ def test_what_is_missing_or_damaged_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert complaint(lambda: load("fb15k")) == (
-        "'fb15k' is no folder, seen from here, and no graph of ours; did you mean 'fb15k-237'? "
+        "'fb15k' is neither a folder here nor a known graph; did you mean 'fb15k-237'? "
         "There are: wn11, fb13, fb15k-237, wn18rr, nations, umls, kinships."
     )
     folder = folder_of(tmp_path / "graph")

@@ -80,7 +80,7 @@ def test_a_graph_needs_triples() -> None:
 
 
 @given(graphs(), st.data())
-def test_inverse_paths_lead_back(plain: Plain, data: st.DataObject) -> None:
+def test_inverse_paths_lead_from_target_to_source(plain: Plain, data: st.DataObject) -> None:
 
     rows, graph = data.draw(queries_on(plain, 3)), graph_of(*plain)
     queries, r, edges = queries_of(rows), len(graph.relations), edges_of(graph)

@@ -23,7 +23,7 @@ from collections.abc import Collection
 from random import Random
 
 from .expressions import CLOSE, MIN, ZERO, Expression, tree_of
-from .generator import Distribution, draws
+from .generator import Distribution, expressions
 
 _Span = tuple[int, int]  # first token and end
 
@@ -86,7 +86,7 @@ def critical(
     depth-critical, for which nearly all draws at depth 8 would be in vain.
     """
     found: dict[Expression, None] = {}
-    stream = draws(distribution, source)
+    stream = expressions(distribution, source)
     while len(found) < count:
         expression = _made_to_matter(next(stream), source)
         if expression not in known and is_critical(expression):

@@ -59,7 +59,7 @@ class Distribution:
             raise ValueError(f"depth={self.depth}, but it lies between 1 and levels={self.levels}.")
 
 
-def draws(distribution: Distribution, source: Random) -> Iterator[Expression]:
+def expressions(distribution: Distribution, source: Random) -> Iterator[Expression]:
     """Independent expressions without end."""
     lengths = range(distribution.shortest, distribution.longest + 1)
     root = _table({length: _root_weight(distribution, length) for length in lengths})
@@ -101,7 +101,7 @@ def draws(distribution: Distribution, source: Random) -> Iterator[Expression]:
                 limits, choices = counts(inside, level + 1, size - 2)
                 number = choices[bisect_right(limits, random())]
                 rows.append((inside, level + 1, number, size - 2))
-        yield bytes(tokens[:-1])  # no bracket closes the row of the root alone
+        yield bytes(tokens[:-1])  # the root is in a row of its own, which no bracket closes
 
 
 def distinct(
@@ -116,7 +116,7 @@ def distinct(
     of them would differ in distribution.
     """
     found: dict[Expression, None] = {}
-    stream = draws(distribution, source)
+    stream = expressions(distribution, source)
     while len(found) < count:
         expression = next(stream)
         if expression not in known:

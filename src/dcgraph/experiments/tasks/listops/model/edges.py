@@ -146,7 +146,7 @@ class Counters(nn.Module):
         nearest: whether the parent is the nearest match; if not, the best one.
         ternary: whether in eval mode every token moves a counter by -g, 0 or g, see
             :func:`ternary`.
-        spread: of the initial moves.
+        spread: of the initial increments.
     """
 
     def __init__(
@@ -159,22 +159,22 @@ class Counters(nn.Module):
     ) -> None:
         super().__init__()
         self.nearest, self.ternary = nearest, ternary
-        self.moves = nn.Parameter(spread * torch.randn(len(TOKENS), counters))
+        self.increments = nn.Parameter(spread * torch.randn(len(TOKENS), counters))
         self.distance = nn.Parameter(torch.zeros(counters))
-        self.sharpness = nn.Parameter(torch.zeros(counters))
+        self.scale = nn.Parameter(torch.zeros(counters))
         self.bias = nn.Parameter(torch.zeros(len(TOKENS), len(TOKENS)))
 
     def forward(self, tokens: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length length"]:
         token = one_hot(tokens, len(TOKENS))
-        moves = token @ self.table()
-        before = moves.cumsum(1) - moves
+        increments = token @ self.table()
+        before = increments.cumsum(1) - increments
         apart = before.unsqueeze(2) - before.unsqueeze(1) - self.distance
-        match = token @ self.bias @ token.mT - apart.square() @ F.softplus(self.sharpness)
+        match = token @ self.bias @ token.mT - apart.square() @ F.softplus(self.scale)
         return nearest(match) if self.nearest else match
 
     def table(self) -> Float[Tensor, "tokens counters"]:
         """By how much each token moves each counter."""
-        return ternary(self.moves) if self.ternary and not self.training else self.moves
+        return ternary(self.increments) if self.ternary and not self.training else self.increments
 
 
 def ternary(x: Float[Tensor, "rows columns"]) -> Float[Tensor, "rows columns"]:

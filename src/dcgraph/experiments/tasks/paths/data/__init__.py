@@ -123,7 +123,7 @@ def _files_of(name: str, data_dir: Path | None) -> dict[str, Path]:
         return {short: locate(file, data_dir) for short, file in GRAPHS[name].items()}
     if not Path(name).is_dir():
         raise DataError(
-            f"{name!r} is no folder, seen from here, and no graph of ours; {closest(name, GRAPHS)}"
+            f"{name!r} is neither a folder here nor a known graph; {closest(name, GRAPHS)}"
         )
     return files_in(Path(name))
 
@@ -135,12 +135,16 @@ def _read_once(path: Path, graph: KnowledgeGraph, cache: Path | None) -> list[Qu
 
     def make() -> Batch:
         groups = read_queries(path, graph)
-        return {f"{name}_{g.hops}": t for g in groups for name, t in g.table().items()}
+        lengths = torch.tensor([group.hops for group in groups])
+        tables = {f"{name}_{g.hops}": t for g in groups for name, t in g.table().items()}
+        return {"lengths": lengths, **tables}
 
     content = hashlib.sha256(path.read_bytes()).hexdigest()
-    kept = disk_cached(f"queries-{fingerprint_of(graph.fingerprint, content)}", make, cache)
-    lengths = sorted(int(name.removeprefix("path_")) for name in kept if name.startswith("path_"))
-    return [Queries(kept[f"source_{k}"], kept[f"path_{k}"], kept[f"target_{k}"]) for k in lengths]
+    kept = disk_cached(f"queries-2-{fingerprint_of(graph.fingerprint, content)}", make, cache)
+    return [
+        Queries(*(kept[f"{name}_{length}"] for name in ("source", "path", "target")))
+        for length in kept["lengths"].tolist()
+    ]
 
 
 def _queries_of(split: str, files: Mapping[str, Path]) -> Path | None:
@@ -153,9 +157,9 @@ def write(folder: Path, data: PathData) -> dict[Path, int]:
     What stands in the folder may be overwritten, but other files there might be read in place of
     these, and are an error.
     """
-    ours = {"entities", "relations", *(SPLITS[split][0] for split in data.graph.triples)}
+    names = {"entities", "relations", *(SPLITS[split][0] for split in data.graph.triples)}
     for path in files_in(folder).values():
-        if path.name not in {f"{name}.txt.gz" for name in ours}:
+        if path.name not in {f"{name}.txt.gz" for name in names}:
             raise DataError(f"{folder} holds {path.name} already; choose an empty folder.")
     written = write_graph(folder, data.graph)
     for split, groups in data.splits.items():

@@ -1,4 +1,4 @@
-"""Graphs in text files, ours or anyone's.
+"""Graphs in text files, published ones or a user's.
 
 A folder holds ``train.txt``, ``test.txt`` and perhaps ``valid.txt`` (or ``dev.txt`` or
 ``validation.txt``), with a head, a tab, a relation, a tab and a tail per line. A fourth column says

@@ -168,7 +168,7 @@ def test_population(monkeypatch: pytest.MonkeyPatch) -> None:
     assert_same(population_gradient(population, tokens), expected)
 
 
-def test_a_diverging_replica_stays_alone() -> None:
+def test_a_diverging_replica_does_not_change_others() -> None:
     gates, recurrent = inputs(3, 2, 3, 7, 2)
     with torch.no_grad():
         recurrent[1, 0, 0, 0] = torch.nan

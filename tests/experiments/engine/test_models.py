@@ -1,0 +1,57 @@
+"""Models are files that build themselves, and the best of a folder is found."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from dcgraph.experiments.engine.errors import ModelError
+from dcgraph.experiments.engine.jobs import Job
+from dcgraph.experiments.engine.models import calibration_of, load_model, save_model
+from dcgraph.experiments.engine.runs import perform
+from parity import QUICK, TASK
+
+
+def test_models_are_files_that_build_themselves(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = TASK.model(QUICK).eval()
+    save_model(tmp_path / "models" / "a.safetensors", TASK, QUICK, model, 0.5, {"sum": 0.25})
+    save_model(tmp_path / "models" / "b.safetensors", TASK, QUICK, TASK.model(QUICK), 0.2)
+    loaded, settings = load_model(tmp_path, TASK)  # of a run's folder, the best
+    bits = torch.tensor([[0.0, 1.0, 1.0]])
+    assert settings == QUICK and torch.equal(loaded(bits), model(bits))
+    assert calibration_of(tmp_path) == {"sum": 0.25}
+    assert calibration_of(tmp_path / "models" / "b.safetensors") == {}
+    save_file({}, tmp_path / "older.safetensors")
+    assert calibration_of(tmp_path / "older.safetensors") == {}
+    save_file({}, tmp_path / "whole.safetensors", {"calibration": '{"a": 1.5, "b": 2}'})
+    assert calibration_of(tmp_path / "whole.safetensors") == {"a": 1.5, "b": 2.0}
+    for odd in ("[1]", "{", '{"a": 1.0, "b": null}', '{"a": "1"}', '{"a": true}'):
+        save_file({}, tmp_path / "odd.safetensors", {"calibration": odd})
+        with pytest.raises(ModelError, match="calibration this dcgraph cannot read; train again"):
+            calibration_of(tmp_path / "odd.safetensors")
+    with pytest.raises(ModelError, match="no model"):
+        load_model(tmp_path / "c.safetensors", TASK)
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    with pytest.raises(ModelError, match="holds no models"):
+        load_model(empty, TASK)
+    (tmp_path / "text.safetensors").write_text("hello, this is not it")
+    with pytest.raises(ModelError, match="not a safetensors file"):
+        load_model(tmp_path / "text.safetensors", TASK)
+
+
+def test_the_best_of_a_folder_is_never_one_that_diverged(tmp_path: Path) -> None:
+    replicas = [replace(QUICK, lr=1e30), replace(QUICK, seed=1)]
+    jobs = [
+        Job(r, tmp_path / f"{k}.json", tmp_path / f"{k}.safetensors")
+        for k, r in enumerate(replicas)
+    ]
+    list(perform(TASK, jobs, tmp_path / "work"))
+    (tmp_path / "a.safetensors").write_text("junk")
+    _, settings = load_model(tmp_path, TASK)
+    assert settings == replicas[1]
