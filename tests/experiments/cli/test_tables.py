@@ -115,7 +115,7 @@ def test_tables_can_be_run_together_and_in_part(capsys: pytest.CaptureFixture[st
     assert "reproduce them one after the other" in capsys.readouterr().err
 
 
-def test_rows_of_equal_names_and_settings_are_told_apart(
+def test_rows_of_equal_names_and_settings_are_kept_apart(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     again = Row("slow", (Run("slow, again", QUICK, seeds=2),))
