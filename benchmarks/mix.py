@@ -3,7 +3,8 @@
     python benchmarks/mix.py            # measure on the CPU, and on CUDA where there is one
     python benchmarks/mix.py --table    # the records as a table, as in docs/codebook.md
 
-A run takes about five minutes on 2 CPU cores, and two on an H200, half of which compiles kernels.
+Whole matrices are measured at every precision that ours are; noise and softmax are in float32.
+A run takes about five minutes on 2 CPU cores, and a few on an H200, where it compiles kernels.
 It writes benchmarks/results/mix-DEVICE.json.
 """
 
@@ -44,37 +45,40 @@ class Size:
     n: int
 
 
-def plain_mix(query: Tensor, codebook: Tensor, _: Tensor) -> Tensor:
+def whole_mix(query: Tensor, codebook: Tensor, _: Tensor) -> Tensor:
     """What the paper's code does, with whole matrices."""
     logits = query @ codebook.T
-    noise = -torch.empty_like(logits).exponential_().log()
-    return ((logits + BETA * noise) / TAU).softmax(-1) @ codebook
+    soft = ((logits + BETA * _gumbel(logits)) / TAU).softmax(-1)
+    return soft.to(codebook.dtype) @ codebook
 
 
-def plain_hard_mix(query: Tensor, codebook: Tensor, _: Tensor) -> Tensor:
+def whole_hard_mix(query: Tensor, codebook: Tensor, _: Tensor) -> Tensor:
     """The same, straight through."""
     logits = query @ codebook.T
-    noise = -torch.empty_like(logits).exponential_().log()
-    soft = ((logits + BETA * noise) / TAU).softmax(-1)
+    soft = ((logits + BETA * _gumbel(logits)) / TAU).softmax(-1)
     hard = torch.zeros_like(soft).scatter_(-1, soft.argmax(-1, keepdim=True), 1.0)
-    return (hard - soft.detach() + soft) @ codebook
+    return (hard - soft.detach() + soft).to(codebook.dtype) @ codebook
 
 
-def plain_choose(query: Tensor, codebook: Tensor, _: Tensor) -> Tensor:
+def whole_choose(query: Tensor, codebook: Tensor, _: Tensor) -> Tensor:
     logits = query @ codebook.T
-    noise = -torch.empty_like(logits).exponential_().log()
-    return F.embedding((logits + BETA * noise).argmax(-1), codebook)
+    return F.embedding((logits + BETA * _gumbel(logits)).argmax(-1), codebook)
 
 
-def plain_cross_entropy(query: Tensor, codebook: Tensor, target: Tensor) -> Tensor:
-    return F.cross_entropy(query @ codebook.T, target, reduction="none")
+def whole_cross_entropy(query: Tensor, codebook: Tensor, target: Tensor) -> Tensor:
+    return F.cross_entropy((query @ codebook.T).float(), target, reduction="none")
 
 
-PLAIN = {
-    "mix": plain_mix,
-    "mix, hard": plain_hard_mix,
-    "choose": plain_choose,
-    "cross_entropy": plain_cross_entropy,
+def _gumbel(logits: Tensor) -> Tensor:
+    return -torch.empty_like(logits, dtype=torch.float32).exponential_().log()
+
+
+WHOLE = "whole matrices"
+WHOLE_MATRICES = {
+    "mix": whole_mix,
+    "mix, hard": whole_hard_mix,
+    "choose": whole_choose,
+    "cross_entropy": whole_cross_entropy,
 }
 
 
@@ -296,7 +300,8 @@ def measure(device: str) -> Record:
     speed = rates(device)
     rows: list[Record] = []
     for task, size, wanted in plans(device):
-        contenders = [Contender("whole matrices", "float32", PLAIN[task])]
+        precisions = dict.fromkeys(("float32", *(name for name, _ in wanted)))
+        contenders = [Contender(WHOLE, name, WHOLE_MATRICES[task]) for name in precisions]
         for name, way in wanted:
             taken = way or way_taken(size, device, name)
             contenders.append(Contender(taken, name, ours(task, way)))
@@ -326,28 +331,36 @@ def compete(
             if rows and "forward" in rows[0]:
                 row["speedup"] = rows[0]["total"] / total
         rows.append(row)
-        print(_line(row))
+        print("  ".join(f"{cell:>14}" for cell in _cells(row, rows)))
     return rows
 
 
-def _line(row: Record) -> str:
-    return "  ".join(f"{cell:>14}" for cell in _cells(row))
-
-
-def _cells(row: Record) -> list[str]:
+def _cells(row: Record, rows: list[Record]) -> list[str]:
     size = [row["task"], f"{row['n']:,}", f"{row['rows']} x {row['dim']}"]
-    size += [row["precision"], row["way"]]
+    size += [row["precision"], "dense" if row["way"] == "plain" else row["way"]]  # older records
     if "forward" not in row:
-        return [*size, "out of memory", "", "", "", ""]
+        return [*size, "out of memory", "", "", "", "", ""]
     memory = "-" if row["bytes"] is None else f"{row['bytes'] / 1e6:,.0f}"
     return [
         *size,
         _milliseconds(row["forward"]),
         _milliseconds(row["backward"]) if UNITS[row["task"]][1] else "-",
         f"{row['speedup']:.1f}x" if "speedup" in row else "-",
+        _like_for_like(row, rows),
         f"{row['of_floor']:.0%}",
         memory,
     ]
+
+
+def _like_for_like(row: Record, rows: list[Record]) -> str:
+    """Against whole matrices at the row's own precision, where that was measured."""
+    if row["way"] == WHOLE:
+        return "-"
+    same = ("task", "rows", "dim", "n", "precision")
+    for other in rows:
+        if other["way"] == WHOLE and "total" in other and all(other[k] == row[k] for k in same):
+            return f"{other['total'] / row['total']:.1f}x"
+    return "-"
 
 
 def _milliseconds(seconds: float) -> str:
@@ -356,7 +369,7 @@ def _milliseconds(seconds: float) -> str:
 
 _HEAD = [
     *("task", "categories", "queries", "precision", "way", "forward, ms", "backward, ms"),
-    *("against whole matrices", "share of the floor", "memory, MB"),
+    *("against whole matrices in float32", "same precision", "share of the floor", "memory, MB"),
 ]
 
 
@@ -365,7 +378,7 @@ def table() -> str:
     parts = []
     for record in records("mix"):
         parts.append(f"On {record['device']}:")
-        parts.append(markdown(_HEAD, [_cells(row) for row in record["rows"]]))
+        parts.append(markdown(_HEAD, [_cells(row, record["rows"]) for row in record["rows"]]))
     return "\n\n".join(parts) or "There is no record of it yet."
 
 

@@ -1,11 +1,11 @@
-"""Seconds that it takes to draw the path queries of a graph, to prepare them and to ask them.
+"""Seconds that it takes to draw the path queries of a graph, to prepare and to answer them.
 
     python benchmarks/queries.py            # measure on the CPU, and on CUDA where there is one
     python benchmarks/queries.py --table    # the records as a table
 
 Drawn are all paths of FB15k-237, as for the paper's table. To prepare the test queries of a graph
-is to find everything that is right for them; that is done once and kept. They are asked of a
-model with random weights, of the size of our presets: the work does not depend on the weights.
+is to find everything that is right for them; that is done once and kept. A model with random
+weights, of the size of our presets, ranks the answers: the work does not depend on the weights.
 On the CPU that is UMLS, on CUDA WN11, whose files are needed; without those of FB15k-237 nothing is
 drawn. A run takes a few seconds on 2 CPU cores. It writes benchmarks/results/queries-DEVICE.json.
 """
@@ -37,7 +37,7 @@ from dcgraph.experiments.tasks.paths.task import Paths
 
 T = TypeVar("T")
 
-ASKED = {"cpu": SMALL, "cuda": BEST}
+SETTINGS = {"cpu": SMALL, "cuda": BEST}
 
 
 def measure(name: str) -> Record:
@@ -58,7 +58,7 @@ def measure(name: str) -> Record:
             print(f"Nothing is drawn: {error}")
         else:
             timed("draw", "fb15k-237", lambda: sample(triples, 0), _drawn)
-    settings = ASKED[name]
+    settings = SETTINGS[name]
     graph, data = settings.graph, load(settings.graph)
     with tempfile.TemporaryDirectory() as folder:
         cache = Path(folder)
@@ -74,9 +74,9 @@ def measure(name: str) -> Record:
     rank_all(model, asked.first(100), block)  # kernels are compiled here
     for what, way in (
         ("argmax", model),
-        (f"beam of {settings.beam}", beam_scores(step_scores(model), settings.beam)),
+        (f"beam search of width {settings.beam}", beam_scores(step_scores(model), settings.beam)),
     ):
-        timed(f"ask, {what}", graph, partial(rank_all, way, asked, block), lambda _: len(asked))
+        timed(f"rank, {what}", graph, partial(rank_all, way, asked, block), lambda _: len(asked))
     return {"rows": rows}
 
 
@@ -90,13 +90,17 @@ def _random_model(settings: PathSettings) -> torch.nn.Module:
     return Paths().model(settings)
 
 
+_OLDER = {"ask, argmax": "rank, argmax", "ask, beam of 16": "rank, beam search of width 16"}
+"""What older records call it, and what it is called now."""
+
+
 def table() -> str:
     """The records as Markdown."""
     rows = [
         [
             record["device"],
             row["graph"],
-            row["what"],
+            _OLDER.get(row["what"], row["what"]),
             f"{row['queries']:,}",
             f"{row['seconds']:.1f}" if row["seconds"] >= 0.1 else f"{row['seconds']:.3f}",
         ]

@@ -12,9 +12,8 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from dcgraph.experiments.engine.tables import as_json, as_text, part
+from dcgraph.experiments.engine.tables import Cell, as_text, cells, part
 from dcgraph.experiments.tasks import get_table
 
 ROOT = Path(__file__).parents[1]
@@ -33,6 +32,7 @@ class Place:
     table: str
     row: str
     column: str
+    part: str = ""  # of a table whose columns come in parts
 
 
 @dataclass(frozen=True)
@@ -41,55 +41,39 @@ class Headline:
 
     name: str
     variant: Place  # ours; its seeds are counted
-    adds: str  # what our variant has, or is given, that the paper's method has not
     method: Place | None = None  # the paper's method with the paper's settings; None: not run
     paper: Place | None = None  # the cell that has the paper's number
     rival: tuple[str, Place] | None = None  # its name, and the cell that has its published number
 
 
-_PAPERS_ADDITION, _PAPERS_LISTOPS, _BEST = (
-    "The paper's method, tau 8",
-    "The paper's method, tau 1",
-    "Our variant (preset best)",
-)
-_DEEPPROBLOG = "DeepProbLog, 1 epoch, batch 1"
-_AS_ABOVE = "as above"
-_RULES = "rules of parsing ([which](docs/listops.md#what-preset-best-is-given))"
+_BEST = "Our variant (preset best)"
+_PAPERS_ADDITION, _DEEPPROBLOG = "The paper's method, tau 8", "DeepProbLog, 1 epoch, batch 1"
+_PAPERS_LISTOPS, _ARB = "The paper's method, tau 1", "Arb., one parent, tau 2"
 
 
 def _addition() -> Iterator[Headline]:
-    for protocol, name, adds, rival in (
-        ("best on test", "best of all test evaluations", "augmentation, 60 epochs", True),
-        ("clean", "clean: held-out pairs choose the weights", _AS_ABOVE, False),
+    for protocol, name, rivals in (
+        ("best on test", "best of all test evaluations", True),
+        ("clean", "clean: validation selects the weights", False),
     ):
-        column = f"{protocol}, sample"
-        method = Place("addition", _PAPERS_ADDITION, column)
-        yield Headline(
-            f"MNIST addition, sums, {name}",
-            Place("addition", _BEST, column),
-            adds,
-            method,
-            method,
-            ("DeepProbLog", Place("addition", _DEEPPROBLOG, column)) if rival else None,
+        variant, method, rival = (
+            Place("addition", row, protocol, "sample")
+            for row in (_BEST, _PAPERS_ADDITION, _DEEPPROBLOG)
         )
+        published = ("DeepProbLog", rival) if rivals else None
+        yield Headline(f"MNIST addition, sums, {name}", variant, method, method, published)
 
 
 def _listops() -> Iterator[Headline]:
-    for measured, name in (
-        ("task", "results"),
-        ("edge", "edges of the tree"),
-        ("d10", "results at twice the depth of training"),
+    for measured, name, best in (
+        ("task", "results", ("Arb. (Paulus et al.)", _ARB)),
+        ("edge", "edges of the tree", ("Arb. (Paulus et al.)", _ARB)),
+        ("d10", "results at twice the depth of training", ("LSTM", "LSTM")),
     ):
-        for decoder, how in (("sample", "by sampling, as the paper"), ("argmax", "by argmax")):
-            column = f"{measured}, {decoder}"
-            method = Place("listops", _PAPERS_LISTOPS, column)
-            yield Headline(
-                f"ListOps, {name}, {how}",
-                Place("listops", _BEST, column),
-                _RULES if column == "task, sample" else _AS_ABOVE,
-                method,
-                method if decoder == "sample" else None,
-            )
+        variant, method, rival = (
+            Place("listops", row, measured, "sample") for row in (_BEST, _PAPERS_LISTOPS, best[1])
+        )
+        yield Headline(f"ListOps, {name}, by sampling", variant, method, method, (best[0], rival))
 
 
 def _paths() -> Iterator[Headline]:
@@ -98,34 +82,28 @@ def _paths() -> Iterator[Headline]:
         ("FB13", "FB13: our variant", "FB13: CoKE"),
     ):
         for metric in ("H@10", "MQ"):
-            as_paper = f"{metric}, optimistic ties"
+            variant, rival = (Place("paths", one, metric, "optimistic ties") for one in (row, coke))
             yield Headline(
-                f"path queries on {graph}, {metric}, by argmax, optimistic ties, as the paper",
-                Place("paths", row, as_paper),
-                "hard hops, our settings",
-                paper=Place("paths", row, as_paper),
-                rival=("CoKE", Place("paths", coke, as_paper)),
+                f"path queries on {graph}, {metric}, by argmax",
+                variant,
+                paper=variant,
+                rival=("CoKE", rival),
             )
-            for column, how in (
-                ("argmax, bidirectional", "bidirectional scoring"),
-                ("beam search, bidirectional", "bidirectional scoring, beam search of width 16"),
-            ):
-                yield Headline(
-                    f"... {how}",
-                    Place("paths", row, f"{metric}, {column}"),
-                    _AS_ABOVE,
-                )
-    yield Headline(
-        "paths of 10 relations on FB15k-237, MRR, by argmax, as the paper; other walks",
-        Place("fb15k-237", "Our variant", "10"),
-        "hard hops, our settings",
-        paper=Place("fb15k-237", "Our variant", "10"),
-    )
-    yield Headline(
-        "... beam search of width 16",
-        Place("fb15k-237-beam", "Our variant", "10"),
-        _AS_ABOVE,
-    )
+            yield Headline(
+                "... beam search of width 16, bidirectional scoring",
+                Place("paths", row, metric, "beam search, bidirectional"),
+            )
+    for length, name, row in (
+        ("1", "single triples", "ComplEx, only triples"),
+        ("10", "paths of 10 relations", "ComplEx-C"),
+    ):
+        variant, rival = (Place("fb15k-237", one, length) for one in ("Our variant", row))
+        yield Headline(
+            f"{name} on FB15k-237, MRR, by argmax",
+            variant,
+            paper=variant,
+            rival=(row.partition(",")[0], rival),
+        )
 
 
 HEADLINES = (*_addition(), *_listops(), *_paths())
@@ -134,12 +112,12 @@ HEADLINES = (*_addition(), *_listops(), *_paths())
 def rendered(page: str) -> str:
     """A page with every table between its marks as the records have it.
 
-    ``<!-- table NAME: sample -->`` has the columns whose names end in "sample".
+    ``<!-- table NAME: sample -->`` has only the columns of the part "sample".
     """
 
     def table(mark: re.Match[str]) -> str:
-        whole, ending = get_table(mark["name"]), mark["ending"]
-        text = as_text(part(whole, ending) if ending else whole, RESULTS)
+        whole, wanted = get_table(mark["name"]), mark["part"]
+        text = as_text(part(whole, wanted) if wanted else whole, RESULTS)
         return f"{mark['mark']}\n{text}\n<!-- end -->"
 
     def benchmark(mark: re.Match[str]) -> str:
@@ -148,7 +126,7 @@ def rendered(page: str) -> str:
     def best(mark: re.Match[str]) -> str:
         return f"<!-- headlines -->\n{headlines()}\n<!-- end -->"
 
-    opening = r"(?P<mark><!-- table (?P<name>[\w-]+)(: (?P<ending>\w+))? -->)"
+    opening = r"(?P<mark><!-- table (?P<name>[\w-]+)(: (?P<part>\w+))? -->)"
     for pattern, fill in (
         (opening, table),
         (r"<!-- benchmark (\S+) -->", benchmark),
@@ -163,23 +141,25 @@ _COLUMNS = (
     "the paper",
     "the paper's method here",
     "our variant",
-    "best published rival",
+    "a published rival",
     "seeds",
-    "what our variant adds",
 )
 
 
 def headlines() -> str:
     """The paper's most important numbers beside ours, and what each of them is."""
-    tables = {place.table for line in HEADLINES for place in (line.variant, line.paper) if place}
-    found = {
-        Place(name, cell["row"], cell["column"]): cell
-        for name in sorted(tables)
-        for cell in as_json(get_table(name), RESULTS)
-    }
+    found: dict[Place, Cell] = {}
+    for name in sorted({line.variant.table for line in HEADLINES}):
+        table = get_table(name)
+        places = [
+            Place(name, row.name, column.name, column.part)
+            for row in table.rows
+            for column in table.columns
+        ]
+        found |= dict(zip(places, cells(table, RESULTS), strict=True))
     return "\n".join(
-        f"| {' | '.join(cells)} |"
-        for cells in (
+        f"| {' | '.join(line)} |"
+        for line in (
             _COLUMNS,
             ("---",) * len(_COLUMNS),
             *(_headline(line, found) for line in HEADLINES),
@@ -187,28 +167,32 @@ def headlines() -> str:
     )
 
 
-def _headline(line: Headline, found: Mapping[Place, Mapping[str, Any]]) -> tuple[str, ...]:
+def _headline(line: Headline, found: Mapping[Place, Cell]) -> tuple[str, ...]:
     """The cells of a line; a place that is not in its table is a KeyError that names it."""
     variant = found[line.variant]
     method = found[line.method] if line.method else None
+    published = found[line.paper].paper if line.paper else None
     rival = ""
     if line.rival:
         name, place = line.rival
-        rival = f"{name} {_spread(*found[place]['paper'])}"
-    seeds = dict.fromkeys(cell["seeds"] for cell in (method, variant) if cell)
+        rival = f"{name} {_spread(*(found[place].paper or (None, None)))}"
+    seeds = dict.fromkeys(cell.seeds for cell in (method, variant) if cell)
     return (
         line.name,
-        _spread(*found[line.paper]["paper"]) if line.paper and found[line.paper]["paper"] else "",
-        _spread(method["mean"], method["std"]) if method else "not run",
-        _spread(variant["mean"], variant["std"]),
+        _spread(*published) if published else "",
+        _spread(method.mean, method.std) if method else "not run",
+        _spread(variant.mean, variant.std),
         rival,
         " and ".join(f"{count}" for count in seeds),
-        line.adds,
     )
 
 
 def _spread(mean: float | None, std: float | None) -> str:
-    return "" if mean is None else f"{mean:.1f}" + ("" if std is None else f" ± {std:.1f}")
+    """One digit, and two where one would say that runs do not differ."""
+    if mean is None:
+        return ""
+    digits = 2 if std is not None and 0 < std < 0.05 else 1
+    return f"{mean:.{digits}f}" + ("" if std is None else f" ± {std:.{digits}f}")
 
 
 def benchmark_table(name: str) -> str:

@@ -73,6 +73,7 @@ EMPTY_ROW = LOGITS.masked_fill(torch.tensor([[False], [True], [False]]), -torch.
         (lambda: dc.Dials(tau=-1.0), ["t=0", "tau=-1"]),
         (lambda: dc.Dials(beta=lambda t: -0.1 - t), ["t=0", "beta=-0.1"]),
         (lambda: dc.Dials(every=0), ["every=0", "whole number"]),
+        (lambda: dc.Dials(every=True), ["every=True", "whole number"]),
         (lambda: dc.Dials().attach(nn.Linear(2, 2)), ["Linear", "no discrete nodes"]),
         (lambda: dc.temp_match(0.0, 0.1), ["tau=0", "> 0"]),
         (lambda: dc.temp_match(1.0, 0.0), ["gamma=0", "> 0"]),

@@ -1,4 +1,4 @@
-"""The noise: its law, its tail, and where it is drawn from."""
+"""The noise: its distribution, its tail, and where it is drawn from."""
 
 from __future__ import annotations
 

@@ -51,6 +51,14 @@ def test_public_names_resolve_and_have_docstrings() -> None:
         assert name in dir(dc)
 
 
+def test_a_listing_shows_no_helpers() -> None:
+    listed = [name for name in dir(dc) if not (name.startswith("__") and name.endswith("__"))]
+    assert set(listed) <= {
+        *dc.__all__,
+        *(name.removeprefix("dcgraph.") for name in public_modules()),
+    }
+
+
 def test_type_checkers_see_the_public_names() -> None:
     """What they read under TYPE_CHECKING is what is imported when it is asked for."""
     tree = ast.parse(Path(dc.__file__).read_text())
@@ -69,8 +77,12 @@ def test_type_checkers_see_the_public_names() -> None:
 
 def test_modules_are_reached_without_an_import_statement() -> None:
     assert dc.nodes.__name__ == "dcgraph.nodes"
-    run("import dcgraph as dc; assert dc.nodes.Discrete is dc.Discrete")
-    run("import dcgraph as dc; assert dc.codebook.mix is dc.mix")
+    run(
+        "import sys, dcgraph as dc\n"
+        "assert dc.codebook.mix is dc.mix\n"
+        "assert 'dcgraph.nodes' not in sys.modules\n"
+        "assert dc.nodes.Discrete is dc.Discrete"
+    )
     with pytest.raises(AttributeError, match="'dcgraph' has no attribute 'log_sum_exp'"):
         dc.log_sum_exp  # type: ignore[attr-defined]  # noqa: B018
 

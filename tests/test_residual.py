@@ -19,7 +19,7 @@ from dcgraph.residual import Gate, Mode
     ("gate", "drawn"),
     [("call", (1, 1, 1)), ("example", (50, 1, 1)), ("vector", (50, 4, 1)), ("element", (50, 4, 3))],
 )
-def test_gate_is_shared_as_said(gate: Gate, drawn: tuple[int, ...]) -> None:
+def test_gate_is_shared_as_asked(gate: Gate, drawn: tuple[int, ...]) -> None:
     torch.manual_seed(0)
     value, residual = torch.randn(50, 4, 3), torch.ones(50, 4, 3)
     alpha = 0.3

@@ -37,7 +37,7 @@ def enumerate_parents(n: int) -> Iterator[tuple[int, ...]]:
 
 
 def enumerate_spanning_trees(n: int) -> Iterator[tuple[int, ...]]:
-    """All sets of n - 1 edges that connect, told by the parents on the way to node 0."""
+    """All sets of n - 1 edges that connect, given by the parents on the way to node 0."""
     for edges in itertools.combinations(itertools.combinations(range(n), 2), n - 1):
         parents = {0: -1}
         for _ in range(n):

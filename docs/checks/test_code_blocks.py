@@ -57,6 +57,21 @@ def test_own_model(capsys: pytest.CaptureFixture[str]) -> None:
     assert "hard accuracy" in shown and "symbol[3]: " in shown
 
 
+def test_other_seeds_of_own_model_reach_what_the_page_says() -> None:
+    """The two of seven in which each of the two methods did worst: 0.89, 0.81 and 0.93, 0.80."""
+    code = "\n".join(blocks("docs/own-model.md")[:3])  # until both are trained
+    threads = torch.get_num_threads()
+    try:
+        for seed in (3, 5):
+            names: dict[str, Any] = {"__name__": "page"}
+            assert code.count("torch.manual_seed(1)") == 1
+            exec(code.replace("torch.manual_seed(1)", f"torch.manual_seed({seed})"), names)
+            assert names["accuracy"](names["both"]) > 0.85
+            assert 0.7 < names["accuracy"](names["plain"]) < 0.97
+    finally:
+        torch.set_num_threads(threads)
+
+
 def test_chain_does_not_train(capsys: pytest.CaptureFixture[str]) -> None:
     names = run("docs/chain-does-not-train.md")
     assert "encoding" in capsys.readouterr().out
@@ -68,6 +83,7 @@ def test_chain_does_not_train(capsys: pytest.CaptureFixture[str]) -> None:
     dying = ratios(names["without"])
     assert dying == sorted(dying) and dying[0] < 0.05
     assert min(ratios(names["with_residuals"])) > 0.5
+    assert names["with_residuals"].loss > names["without"].loss, "as the page says"
 
 
 def test_codebook() -> None:
@@ -106,4 +122,9 @@ def test_new_task_trains_from_the_command_line(
     records = [read_record(path) for path in Path("runs").glob("*/records/*.json")]
     assert len(records) == 8
     assert {record.population.size for record in records} == {8}
-    assert max(record.value(Metric("accuracy")) or 0.0 for record in records) == 1.0
+    argmax, sample = (
+        [record.value(Metric("accuracy", decoder=decoder)) or 0.0 for record in records]
+        for decoder in ("argmax", "sample")
+    )
+    assert max(argmax) == 1.0
+    assert sum(sample) < sum(argmax) - 1, "distributions are still flat, as the page says"

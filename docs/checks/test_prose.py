@@ -39,7 +39,7 @@ RETIRED = {
     r"islands?": "compute dtype",
     r"twins?": "reference implementation",
     r"mixing": "codebook",
-    r"by a beam(?! search)|a beam of \d+|beams? that": "beam search of width N",
+    r"by a beam(?! search)|(a )?beam of \d+|beams? that": "beam search of width N",
     r"follow(s|ed)? (\d+|several|all) entities|entities (are |to )?follow(ed)?": "beam search",
     r"--nearest": "--top-k",
     r"alone": "only",
@@ -56,7 +56,7 @@ RETIRED_NAMES = {
 """The same for identifiers, which are read as their words; and words that only names must avoid."""
 
 ALLOWED = {
-    "src/dcgraph/structures/_arborescence.py": ("the elimination backwards",),
+    "src/dcgraph/structures/arborescence.py": ("the elimination backwards",),
     "src/dcgraph/experiments/tasks/addition/settings.py": ("but on MNIST all 10 digits",),
     "src/dcgraph/experiments/tasks/listops/settings.py": ("only looks back; add --earlier",),
 }

@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Callable, Collection
+from numbers import Real
 from typing import Literal
 
 Decode = Literal["argmax", "sample"]
@@ -43,6 +44,11 @@ def check_choice(argument: str, value: object, known: Collection[str]) -> None:
         raise TypeError(f"{argument} is a {kind}, but a name is needed; {closest(kind, known)}")
     if value not in known:
         raise ValueError(f"{argument}={value!r} is unknown; {closest(value, known)}")
+
+
+def check_number(argument: str, value: object, remedy: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"{argument}={value!r} is a {type(value).__name__}; {remedy}")
 
 
 _DIAL_RANGES: dict[str, tuple[Callable[[float], bool], str]] = {

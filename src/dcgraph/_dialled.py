@@ -38,6 +38,11 @@ class Dialled(nn.Module):
 
 def dialled(model: nn.Module) -> list[Dialled]:
     """Every module of a model that has dials."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(
+            f"model is a {type(model).__name__}; pass a torch.nn.Module. The replicas of a "
+            "population have dials of their own: population.set_dials([...]) sets them."
+        )
     return [module for module in model.modules() if isinstance(module, Dialled)]
 
 

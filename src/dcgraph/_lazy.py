@@ -39,6 +39,7 @@ def lazy(
         return value
 
     def listed() -> list[str]:
-        return sorted({*homes, *modules, *vars(sys.modules[package])} - {"TYPE_CHECKING"})
+        dunders = (name for name in vars(sys.modules[package]) if name.startswith("__"))
+        return sorted({*homes, *modules, *dunders})
 
     return get, listed

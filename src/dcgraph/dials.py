@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ._arguments import check_range
+from ._arguments import check_number, check_range
 from .schedules import Number, Schedule, constant
 
 if TYPE_CHECKING:
@@ -47,16 +47,19 @@ class Dials:
         alpha: Number | Schedule = 1.0,
         every: int = 1,
     ) -> None:
-        if not isinstance(every, int) or every < 1:
+        if isinstance(every, bool) or not isinstance(every, int) or every < 1:
             raise ValueError(
                 f"every={every}, but a schedule step takes a whole number of training steps; "
                 "pass 1 or more."
             )
         self.every = every
-        self._schedules: dict[str, Schedule] = {
-            name: setting if callable(setting) else constant(setting)
-            for name, setting in (("tau", tau), ("beta", beta), ("alpha", alpha))
-        }
+        self._schedules: dict[str, Schedule] = {}
+        for name, setting in (("tau", tau), ("beta", beta), ("alpha", alpha)):
+            if callable(setting):
+                self._schedules[name] = setting
+            else:
+                check_number(name, setting, "pass a number or a schedule.")
+                self._schedules[name] = constant(setting)
         self._models: list[torch.nn.Module] = []
         self._calls = 0
         self.values()

@@ -313,8 +313,13 @@ def _rows_at(index: Tensor | None, rows: Tensor) -> Tensor:
     return F.embedding(index.clamp(min=0), rows).masked_fill(index.unsqueeze(-1) < 0, 0.0)
 
 
+_COMPILED = "_orig_mod"  # what torch.compile calls the module inside of the one it returns
+
+
 def named_nodes(model: nn.Module) -> Iterator[tuple[str, Categorical | Discrete]]:
     """The discrete nodes of a model with their names; the parts of a Discrete are not listed.
+
+    The names are the same whether the model, or a part of it, is compiled or not.
 
     >>> import torch, dcgraph as dc
     >>> model = torch.nn.Sequential(dc.Discrete(4, 3), dc.Categorical())
@@ -326,4 +331,5 @@ def named_nodes(model: nn.Module) -> Iterator[tuple[str, Categorical | Discrete]
         if isinstance(module, Discrete) or (
             isinstance(module, Categorical) and id(module) not in inner
         ):
-            yield name.removeprefix("_orig_mod.") or type(module).__name__, module
+            parts = [part for part in name.split(".") if part != _COMPILED]
+            yield ".".join(parts) or type(module).__name__, module

@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
 from typing import ClassVar
 
+from ._arguments import check_number
+
 __all__ = ["Schedule", "constant", "exponential", "linear", "piecewise", "temp_match"]
 
 Schedule = Callable[[int], float]
@@ -27,6 +29,7 @@ def constant(value: Number) -> Schedule:
     >>> constant(8.0)(1000)
     8.0
     """
+    check_number("value", value, "pass a number.")
     return _Constant(value)
 
 

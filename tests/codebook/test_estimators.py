@@ -70,7 +70,7 @@ def test_a_given_codebook_and_the_residual() -> None:
 
 @pytest.mark.usefixtures("everything_is_large")
 @pytest.mark.parametrize("decode", ["argmax", "sample"])
-def test_eval_returns_exact_rows_by_the_right_distribution(decode: Decode) -> None:
+def test_eval_returns_exact_rows_of_the_right_distribution(decode: Decode) -> None:
     torch.manual_seed(0)
     node = dc.Discrete(6, 5, decode=decode).eval()
     dc.Dials(tau=8.0, beta=8.0, alpha=0.0).attach(node)  # must not matter
@@ -128,7 +128,7 @@ def test_the_probe_reads_weights_of_drawn_noise() -> None:
     u = torch.randn(500, 6)
     report = dc.probe(node, lambda: node(u).square().sum())
     (reading,) = report.readings
-    z = dc.gumbel_softmax(node.logits(u), 0.3, beta=0.5)  # another draw of the same law
+    z = dc.gumbel_softmax(node.logits(u), 0.3, beta=0.5)  # another draw from the same distribution
     hard = node.logits(u).argmax(-1)
     gap = 1 - z.gather(-1, hard.unsqueeze(-1)).mean().item()
     assert reading.gap == pytest.approx(gap, abs=0.05)

@@ -11,7 +11,7 @@ import shutil
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
 import dcgraph as dc
@@ -189,3 +189,11 @@ def test_a_large_node_compiles() -> None:
     assert not torch.equal(compiled(u), compiled(u))
     node.eval()
     assert torch.equal(torch.compile(node, fullgraph=True)(u), node(u))
+
+
+def test_nodes_have_the_same_names_in_a_compiled_model() -> None:
+    model = nn.Sequential(dc.Discrete(4, 3), nn.Sequential(dc.Categorical()))
+    inner = nn.Sequential(torch.compile(model[0]), nn.Sequential(torch.compile(model[1][0])))
+    for one in (model, torch.compile(model), inner, torch.compile(inner)):
+        assert [name for name, _ in dc.named_nodes(one)] == ["0", "1.0"]
+    assert [name for name, _ in dc.named_nodes(torch.compile(model[0]))] == ["Discrete"]

@@ -16,6 +16,9 @@ relax: Any = dc.gumbel_softmax
 categorical: Any = dc.Categorical
 discrete: Any = dc.Discrete
 mix: Any = dc.mix
+dials: Any = dc.Dials
+constant: Any = dc.constant
+population: Any = dc.Population
 QUERY, CODEBOOK = torch.zeros(3, 4), torch.zeros(5, 4)
 
 
@@ -40,6 +43,15 @@ QUERY, CODEBOOK = torch.zeros(3, 4), torch.zeros(5, 4)
             lambda: dc.codebook.cross_entropy(QUERY, CODEBOOK, QUERY[:, 0]),
             "target is of type torch.float32",
         ),
+        (lambda: dials(tau="8"), "tau='8' is a str; pass a number or a schedule"),
+        (lambda: dials(alpha=True), "alpha=True is a bool; pass a number or a schedule"),
+        (lambda: constant(None), "value=None is a NoneType; pass a number"),
+        (
+            lambda: dials().attach(population(categorical, [0, 1])),
+            r"model is a Population; .*population.set_dials\(\[...\]\)",
+        ),
+        (lambda: population(categorical, 5), r"seeds is an int; .*such as range\(5\)"),
+        (lambda: population(categorical, [0.5]), "'float' object cannot be interpreted"),
     ],
 )
 def test_wrong_types(call: Callable[[], object], words: str) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -21,7 +24,7 @@ def test_replicas_start_as_their_seeds_say() -> None:
     assert population.parameters == sum(p.numel() for p in alone.parameters())
 
 
-def test_building_a_population_does_not_touch_the_global_generator() -> None:
+def test_building_a_population_leaves_the_global_generator_as_it_was() -> None:
     before = torch.get_rng_state()
     dc.Population(Adder, [3, 5])
     assert torch.equal(torch.get_rng_state(), before)
@@ -82,6 +85,28 @@ def test_running_statistics_cannot_be_shared() -> None:
 def test_a_population_has_a_replica() -> None:
     with pytest.raises(ValueError, match="seeds is empty"):
         dc.Population(Adder, [])
+
+
+@pytest.mark.parametrize("seeds", [range(3, 5), torch.tensor([3, 4]), np.array([3, 4])], ids=str)
+def test_seeds_can_be_an_array(seeds: Any) -> None:
+    population = dc.Population(Adder, seeds)
+    assert population.replicas == 2
+    assert torch.equal(population.weights, dc.Population(Adder, [3, 4]).weights)
+
+
+def test_a_population_says_what_it_is() -> None:
+    assert repr(dc.Population(lambda: nn.Linear(30, 50), range(8))) == (
+        "Population(8 replicas of Linear, 1,550 parameters each, cpu)"
+    )
+    assert repr(dc.Population(dc.Categorical, [0])).startswith("Population(1 replica of Cat")
+
+
+@pytest.mark.parametrize("given", [0, 1, 2, 4])
+def test_dials_are_given_for_each_replica(given: int) -> None:
+    """One dict would otherwise be that of all replicas."""
+    population = dc.Population(dc.Categorical, range(3))
+    with pytest.raises(ValueError, match=f"for {given} replicas, but the population has 3; pass"):
+        population.set_dials([{"tau": 2.0, "beta": 0.0}] * given)
 
 
 @pytest.mark.parametrize("large", [0, 1 << 20])

@@ -18,7 +18,7 @@ from trees import (
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_padded_batch_equals_single_graphs(name: str) -> None:
+def test_a_padded_batch_equals_its_graphs_one_by_one(name: str) -> None:
     torch.manual_seed(0)
     structure, longest = STRUCTURES[name], 7
     lengths = torch.tensor([1, 2, 4, 5, 7])

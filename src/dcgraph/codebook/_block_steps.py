@@ -138,14 +138,17 @@ def differentiate_kept(
     return delta.sum(-1, keepdim=True, dtype=p.compute_dtype)
 
 
-def beside(query: Tensor, v: Tensor, sums: Tensor, base: Tensor, lse: Tensor) -> Tensor:
-    """Queries over v, less the excess of the queries, times what makes z of w."""
+def stack_query_and_v(query: Tensor, v: Tensor, sums: Tensor, base: Tensor, lse: Tensor) -> Tensor:
+    """q over f (v - e q), which delta over w is multiplied with for the gradient of the codebook.
+
+    e, the excess of a row, is the sum of its deltas, which should be 0; f is z / w.
+    """
     less = v - sums.sum(-1, keepdim=True) * query
     return torch.cat([query, (less * _factor(base, lse)).to(v.dtype)], 1)
 
 
-def balanced(d_query: Tensor, sums: Tensor, mixture: Tensor, dtype: torch.dtype) -> Tensor:
-    """The gradient of the queries less the excess of the mixture, in that dtype."""
+def subtract_excess(d_query: Tensor, sums: Tensor, mixture: Tensor, dtype: torch.dtype) -> Tensor:
+    """dq - e m in that dtype, with the excess e of every row, see :func:`stack_query_and_v`."""
     return (d_query - sums.sum(-1, keepdim=True) * mixture).to(dtype)
 
 

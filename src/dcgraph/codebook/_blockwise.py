@@ -138,7 +138,7 @@ def backward(
         blocks.sum_up(pair[:, :rows], codes, d_query, adds=number > 0)
         _multiply_into(d_codebook, p, part, pair, both[:, :height])
     if of_mixture is not None and of_lse is None:  # as in _backward_of_weights
-        d_query = run.balanced(d_query, torch.cat(of_parts, -1), mixture, p.query.dtype)
+        d_query = run.subtract_excess(d_query, torch.cat(of_parts, -1), mixture, p.query.dtype)
     return d_query.to(p.query.dtype), d_codebook, d_tau, d_beta
 
 
@@ -174,9 +174,9 @@ def _backward_of_weights(
         blocks.sum_up(delta, codes, d_query, adds=number > 0)
     sums = of_parts[0] if len(parts) == 1 else torch.cat(of_parts, -1)
     for number, part in enumerate(parts):
-        beside = run.beside(query, v, sums, kept.bases[..., number], lse)
-        _multiply_into(d_codebook, p, part, kept.of(parts, number), beside)
-    return run.balanced(d_query, sums, mixture, p.query.dtype), d_codebook
+        both = run.stack_query_and_v(query, v, sums, kept.bases[..., number], lse)
+        _multiply_into(d_codebook, p, part, kept.of(parts, number), both)
+    return run.subtract_excess(d_query, sums, mixture, p.query.dtype), d_codebook
 
 
 def _backward_of_choice(
@@ -214,16 +214,14 @@ def _backward_of_choice(
     return d_query.to(p.query.dtype), d_codebook
 
 
-def _multiply_into(
-    d_codebook: Tensor, p: Problem, part: Block, pair: Tensor, beside: Tensor
-) -> None:
-    """The gradient of a block of the codebook: delta and z times queries and v beside them."""
+def _multiply_into(d_codebook: Tensor, p: Problem, part: Block, pair: Tensor, both: Tensor) -> None:
+    """The gradient of a block of the codebook: delta over z times queries over v."""
     target = part.of(d_codebook)
     direct = target.dtype in (pair.dtype, torch.float32)
     product = target if direct else torch.empty_like(target, dtype=p.compute_dtype)
     if pair.dtype == torch.float32 and pair.is_cuda:
-        beside = beside.mT.contiguous().mT  # in TF32 columns add up faster than rows
-    blocks.multiply(pair.mT, beside, product)
+        both = both.mT.contiguous().mT  # in TF32 columns add up faster than rows
+    blocks.multiply(pair.mT, both, product)
     if not direct:
         target.copy_(product)
 

@@ -7,7 +7,7 @@ z is never there as a whole. An observer asks for single entries of it.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
@@ -18,7 +18,7 @@ from .._checks import Dial
 from .._observe import Event
 from .._philox import draw_gumbel_of
 from ..noise import Noise
-from ._functions import choose, logsumexp, make_problem, mix, scan
+from ._functions import choose, logsumexp, make_problem, mix, solve
 from ._problem import Problem
 
 
@@ -36,7 +36,7 @@ class Mixture:
         index = self.problem.index
         if index is None:
             with torch.no_grad():
-                _, _, index, _ = scan(self.problem, mixes=False, chooses=True)
+                _, _, index, _ = solve(self.problem, mixes=False, chooses=True)
         return index.reshape(self.batch)
 
     def largest_weight(self) -> Tensor:
@@ -92,8 +92,8 @@ def gumbel_softmax(
 ) -> tuple[Tensor, Mixture]:
     """:func:`dcgraph.mix`."""
     p, batch = make_problem(query, codebook, tau, beta, mask, noise, generator)
-    value, lse, index, top = scan(p, mixes=True, chooses=hard)
-    mixture = Mixture(p.with_index(index) if hard else p, batch, lse.detach(), top.detach())
+    value, lse, index, top = solve(p, mixes=True, chooses=hard)
+    mixture = Mixture(replace(p, index=index) if hard else p, batch, lse.detach(), top.detach())
     return value.reshape(*batch, codebook.shape[-1]), mixture
 
 
@@ -111,10 +111,10 @@ def straight_through(
     tau), which has no noise."""
     p, batch = make_problem(query, codebook, 1.0, beta, mask, noise, generator)
     with torch.no_grad():
-        _, _, index, _ = scan(p, mixes=False, chooses=True)
+        _, _, index, _ = solve(p, mixes=False, chooses=True)
     p, _ = make_problem(query, codebook, tau, 0.0, mask, None, None)
-    p = p.with_index(index)
-    value, lse, _, top = scan(p, mixes=True, chooses=False)
+    p = replace(p, index=index)
+    value, lse, _, top = solve(p, mixes=True, chooses=False)
     mixture = Mixture(p, batch, lse.detach(), top.detach())
     return value.reshape(*batch, codebook.shape[-1]), mixture
 

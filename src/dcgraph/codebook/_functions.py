@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -71,7 +72,7 @@ def mix(
     tensor([0.9480, 0.0473])
     """
     p, batch = make_problem(query, codebook, tau, beta, mask, noise, generator)
-    value, *_ = scan(p, mixes=True, chooses=hard)
+    value, *_ = solve(p, mixes=True, chooses=hard)
     return value.reshape(*batch, codebook.shape[-1])
 
 
@@ -97,7 +98,7 @@ def choose(
     """
     p, batch = make_problem(query, codebook, 1.0, beta, mask, noise, generator)
     with torch.no_grad():
-        _, _, index, _ = scan(p, mixes=False, chooses=True)
+        _, _, index, _ = solve(p, mixes=False, chooses=True)
     row = p.codes(index.clamp(min=0)).masked_fill(index.unsqueeze(-1) < 0, 0.0)
     return index.reshape(batch), row.reshape(*batch, codebook.shape[-1])
 
@@ -118,7 +119,7 @@ def logsumexp(
     tensor([6.9078])
     """
     p, batch = make_problem(query, codebook, tau, 0.0, mask, None, None)
-    _, lse, _, _ = scan(p, mixes=False, chooses=False)
+    _, lse, _, _ = solve(p, mixes=False, chooses=False)
     return lse.reshape(batch)
 
 
@@ -142,13 +143,16 @@ def cross_entropy(
     """
     p, batch = make_problem(query, codebook, tau, 0.0, mask, None, None)
     _check_target(target, batch, codebook.shape[-2])
-    p = p.with_target(target.reshape(p.query.shape[:2]))
-    _, loss, _, _ = scan(p, mixes=False, chooses=False)
+    p = replace(p, target=target.reshape(p.query.shape[:2]))
+    _, loss, _, _ = solve(p, mixes=False, chooses=False)
     return loss.reshape(batch)
 
 
-def scan(p: Problem, *, mixes: bool, chooses: bool) -> Found:
-    """Value, log-sum-exp, argmax and maximum, see :func:`._operators.scan`."""
+def solve(p: Problem, *, mixes: bool, chooses: bool) -> Found:
+    """Value, log-sum-exp, argmax and maximum by the right implementation, and checked.
+
+    Arguments and result as in :func:`._operators.scan`.
+    """
     implementation = fastest(p) if _forced is None else _forced
     if implementation == "streaming" and not can_stream(p):
         raise ValueError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
@@ -57,12 +57,6 @@ class Problem:
         """What sums and exponentials are computed in."""
         return torch.promote_types(self.query.dtype, torch.float32)
 
-    def with_target(self, target: Tensor) -> Problem:
-        return replace(self, target=target)
-
-    def with_index(self, index: Tensor) -> Problem:
-        return replace(self, index=index)
-
     def codes(self, index: Tensor) -> Tensor:
         """The rows [groups, rows, dim] of the codebook with these indices."""
         wide = index.unsqueeze(-1).expand(*index.shape, self.codebook.shape[-1])
@@ -94,7 +88,7 @@ def can_stream(p: Problem) -> bool:
 @cache
 def _warn_without_triton() -> None:
     warnings.warn(
-        "Triton cannot be imported, so that choices over a codebook run without their kernels on "
+        "Triton is not installed, so that choices over a codebook run without their kernels on "
         "this GPU: slower, with the same results; install the package triton to change that.",
         RuntimeWarning,
         stacklevel=5,

@@ -20,7 +20,7 @@ class Step:
     """What one call of one node decided."""
 
     node: str
-    call: int  # the how-manieth call of this node, from 0
+    call: int  # which call of this node it is, from 0
     index: Int[Tensor, "*batch"]  # the category of each row, -1 where none was left
     probability: Float[Tensor, "*batch"]  # softmax(theta) of that category
 

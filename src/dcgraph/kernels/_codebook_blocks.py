@@ -16,11 +16,11 @@ import triton.language as tl
 from torch import Tensor
 
 from ._codebook_blocks_backward import (
-    balanced,
-    beside,
     differentiate,
     differentiate_kept,
     offsets,
+    stack_query_and_v,
+    subtract_excess,
     sums_kept,
 )
 from ._noise import (
@@ -39,13 +39,13 @@ from ._noise import (
 __all__ = [  # what codebook._block_steps has, too
     "IN_PLACE",
     "absorb",
-    "balanced",
-    "beside",
     "differentiate",
     "differentiate_kept",
     "finish",
     "logits_at",
     "offsets",
+    "stack_query_and_v",
+    "subtract_excess",
     "sums_kept",
 ]
 
@@ -226,7 +226,10 @@ def _logits_at(
     query, codebook, codebook_group, codebook_row, index, tau, out, rows, n, dim, each,
     width: tl.constexpr,
 ):  # fmt: skip
-    """A query times one row of the codebook, in eight parts side by side."""
+    """A query times one row of the codebook, in eight parts that are added up.
+
+    First the even parts, then the odd ones: another order would change the last bits of a sum.
+    """
     at = tl.program_id(0).to(tl.int64)
     group = at // rows
     row = tl.load(index + at)

@@ -182,7 +182,7 @@ def _excess(sums, tiles, at, room: tl.constexpr):
 
 
 @triton.jit
-def _beside(
+def _stack_query_and_v(
     query, v, sums, tiles, out, bases, bases_stride, lse, rows, dim,
     width: tl.constexpr, room: tl.constexpr,
 ):  # fmt: skip
@@ -199,7 +199,7 @@ def _beside(
 
 
 @triton.jit
-def _balance(
+def _subtract_excess(
     d_query, sums, tiles, mixture, out, dim, width: tl.constexpr, room: tl.constexpr
 ):  # fmt: skip
     at = tl.program_id(0).to(tl.int64)
@@ -303,26 +303,29 @@ def differentiate_kept(
     return sums
 
 
-def beside(query: Tensor, v: Tensor, sums: Tensor, base: Tensor, lse: Tensor) -> Tensor:
-    """Queries over v, less the excess of the queries, times what makes z of w."""
+def stack_query_and_v(query: Tensor, v: Tensor, sums: Tensor, base: Tensor, lse: Tensor) -> Tensor:
+    """q over f (v - e q), which delta over w is multiplied with for the gradient of the codebook.
+
+    e, the excess of a row, is the sum of its deltas, which should be 0; f is z / w.
+    """
     groups, rows, dim = query.shape
     out = query.new_empty(groups, 2 * rows, dim)
     tiles = sums.shape[-1]
-    _beside[(groups * rows,)](
+    _stack_query_and_v[(groups * rows,)](
         *(query, v, sums, tiles, out, base, base.stride(1), lse.contiguous(), rows, dim),
         width=triton.next_power_of_2(dim), room=triton.next_power_of_2(tiles), num_warps=WARPS,
     )  # fmt: skip
     return out
 
 
-def balanced(d_query: Tensor, sums: Tensor, mixture: Tensor, dtype: torch.dtype) -> Tensor:
-    """The gradient of the queries less the excess of the mixture, in that dtype."""
+def subtract_excess(d_query: Tensor, sums: Tensor, mixture: Tensor, dtype: torch.dtype) -> Tensor:
+    """dq - e m in that dtype, with the excess e of every row, see :func:`stack_query_and_v`."""
     groups, rows, dim = d_query.shape
     out = torch.empty_like(d_query, dtype=dtype)
     if not out.numel():
         return out
     tiles = sums.shape[-1]
-    _balance[(groups * rows,)](
+    _subtract_excess[(groups * rows,)](
         *(d_query, sums, tiles, mixture.contiguous(), out, dim),
         width=triton.next_power_of_2(dim), room=triton.next_power_of_2(tiles), num_warps=WARPS,
     )  # fmt: skip

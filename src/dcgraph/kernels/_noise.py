@@ -60,12 +60,6 @@ def log2_exponentials(a, b, c, d):
     )
 
 
-@triton.jit
-def gumbel_of_bits(own, other):
-    """Gumbel(0, 1) noise from two words of random bits, of which the second may be used again."""
-    return log2_exponential(own, other) * -LN_2
-
-
 TILE, WARPS = 2048, 4
 QUARTER = tl.constexpr(32)
 GROUP = tl.constexpr(128)

@@ -1,6 +1,5 @@
 """What the kernels share as operators of torch."""
 
-import math
 from typing import Any
 
 import torch
@@ -41,16 +40,3 @@ def models_in_front(operator: Any, results: int, *, seeded: bool = True) -> None
         return tuple(value.unflatten(0, (size, -1)) for value in out), (0,) * results
 
     operator.register_vmap(mapped)
-
-
-def by_model(value: Tensor) -> tuple[Tensor, int]:
-    """A tensor [models, ...] whose models need not be neighbours, and how far they are apart."""
-    one = value[0]
-    value = value if one.is_contiguous() else value.contiguous()
-    return value, value.stride(0)
-
-
-def apart(joined: Tensor, *shapes: tuple[int, ...]) -> list[Tensor]:
-    """Tensors [models, *shape] that lie one after the other in the rows of a matrix."""
-    parts = joined.split([math.prod(shape) for shape in shapes], -1)
-    return [part.reshape(-1, *shape) for part, shape in zip(parts, shapes, strict=True)]

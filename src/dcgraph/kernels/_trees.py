@@ -1,6 +1,6 @@
 r"""The marginals of directed trees, a graph for each program.
 
-In torch the elimination of ``structures._arborescence`` is some twenty kernels for each node, and
+In torch the elimination of ``structures.arborescence`` is some twenty kernels for each node, and
 thirty more backward. Here a graph stays in the registers of one program while some of its nodes are
 eliminated, or brought back; only the shares by way of each node are put down in between. Small
 graphs are the fastest, so that the last 32 and the last 16 nodes have programs of their own size.
@@ -10,7 +10,7 @@ Jacobian is symmetric, and its product with the incoming gradient from the left 
 right: how the marginals change along it. So the backward pass is the forward
 one with a derivative beside every number.
 
-The reference implementation is ``structures._arborescence.marginals_by_torch``.
+The reference implementation is ``structures.arborescence.marginals_by_torch``.
 """
 
 import itertools

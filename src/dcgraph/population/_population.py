@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Sequence
+from operator import index
+from typing import Any, SupportsIndex
 
 import torch
 from jaxtyping import Float
@@ -36,6 +37,8 @@ class Population:
     >>> u = torch.randn(5, 4)
     >>> population.map(lambda model, u: model(u), population.weights, u, in_dims=(None,)).shape
     torch.Size([8, 5, 4])
+    >>> population
+    Population(8 replicas of Discrete, 12 parameters each, cpu)
     """
 
     weights: Float[Tensor, "replicas parameters"]
@@ -43,17 +46,19 @@ class Population:
     def __init__(
         self,
         build: Callable[[], nn.Module],
-        seeds: Sequence[int],
+        seeds: Collection[SupportsIndex],
         device: torch.device | str | None = None,
     ) -> None:
-        if not seeds:
+        if isinstance(seeds, int):
+            raise TypeError(f"seeds is an int; pass one seed per replica, such as range({seeds}).")
+        if not len(seeds):  # an array has no truth value
             raise ValueError("seeds is empty, but a population has at least one replica.")
         device = torch.device("cpu" if device is None else device)
         rows = []
         constants: dict[str, Tensor] | None = None
         for seed in seeds:
             with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(seed)
+                torch.manual_seed(index(seed))
                 self.template = build()
             rows.append(_flatten(self.template))
             constants = _same_constants(self.template, constants)
@@ -78,8 +83,20 @@ class Population:
         """The number of parameters of one replica."""
         return sum(shape.numel() for shape in self._shapes.values())
 
+    def __repr__(self) -> str:
+        replicas = f"{self.replicas} replica" + ("" if self.replicas == 1 else "s")
+        model = type(self.template).__name__
+        return (
+            f"Population({replicas} of {model}, {self.parameters:,} parameters each, {self.device})"
+        )
+
     def set_dials(self, values: Sequence[dict[str, float]]) -> None:
-        """Write one value per replica; in place, so that a captured step sees it."""
+        """Write the dials of each replica; in place, so that a captured step sees them."""
+        if len(values) != self.replicas:
+            raise ValueError(
+                f"values are for {len(values)} replicas, but the population has {self.replicas}; "
+                "pass a dict of dials for each, such as [dials.at(step)] * replicas."
+            )
         for name, dial in self.dials.items():
             dial.copy_(torch.tensor([replica[name] for replica in values]))
 

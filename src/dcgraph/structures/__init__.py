@@ -9,9 +9,7 @@ root, ``mask`` says which edges may be chosen and ``used`` which nodes are there
 - :mod:`spanning_tree`: the same without direction.
 """
 
-from . import _arborescence as arborescence
-from . import _one_parent as one_parent
-from . import _spanning_tree as spanning_tree
+from . import arborescence, one_parent, spanning_tree
 from ._nodes import STRUCTURES, Structure, TreeEdges
 
 __all__ = [

@@ -14,15 +14,7 @@ from .._observe import Event, is_observed, notify
 from ..functional import one_hot
 from ..nodes import Categorical, Decode
 from ..noise import Noise, check_noise, standard_noise
-from . import (
-    _arborescence as arborescence,
-)
-from . import (
-    _one_parent as one_parent,
-)
-from . import (
-    _spanning_tree as spanning_tree,
-)
+from . import arborescence, one_parent, spanning_tree
 from ._graphs import graph
 
 

@@ -72,6 +72,17 @@ def test_a_table_without_records_has_no_numbers(tmp_path: Path) -> None:
     assert "no records yet" in as_text(SMALL, tmp_path)
 
 
+def test_a_row_without_any_record_says_that_it_was_not_run(results: Path) -> None:
+    """A row that has records, of which none has a number for a column, was run."""
+    never = Column("never", lambda record: None)
+    later = Row("later", (Run("later", QUICK),), {TEST: (60.0, None)})
+    table = replace(SMALL, columns=(never, TEST), rows=(*SMALL.rows, later))
+    *_, fast, last = as_text(table, results).splitlines()
+    assert [cell.strip() for cell in last.split("|")] == ["", "later", "not run", "", "60.00", ""]
+    assert fast.split("|")[1].strip() == "fast" and not fast.split("|")[2].strip()
+    assert [cell["mean"] for cell in as_json(table, results)[-2:]] == [None, None]
+
+
 def test_a_part_of_a_table_has_the_columns_of_that_part(tmp_path: Path) -> None:
     sampled, decided = (replace(TEST, part=of) for of in ("sample", "argmax"))
     row = Row("slow", (Run("slow", QUICK),), {sampled: (50.0, 1.5)})

@@ -102,7 +102,7 @@ def population_noise(outer: bool, inner: bool) -> Tensor:
 
 @pytest.mark.parametrize("outer", [False, True])
 @pytest.mark.parametrize("inner", [False, True])
-def test_vmap_shares_noise_as_given(outer: bool, inner: bool) -> None:
+def test_vmap_shares_noise_as_asked(outer: bool, inner: bool) -> None:
     z = population_noise(outer, inner)
     assert torch.equal(z[0], z[1]) == (not outer)
     assert torch.equal(z[:, 0], z[:, 1]) == (not inner)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from dcgraph.structures import _arborescence as arborescence
+from dcgraph.structures import arborescence
 from dcgraph.structures._graphs import graph
 
 trees = pytest.importorskip("dcgraph.kernels._trees", reason="the kernels need Triton")
@@ -25,7 +25,7 @@ def log_weights(*shape: int, scale: float = 1.0) -> Tensor:
     return w
 
 
-@pytest.mark.parametrize("n", [2, 5, 19, 50])
+@pytest.mark.parametrize("n", [2, 5, 19, 35])
 @pytest.mark.parametrize("scale", [1.0, 30.0])
 def test_marginals_and_their_derivative(n: int, scale: float) -> None:
     w = log_weights(3, n, scale=scale)
@@ -38,7 +38,7 @@ def test_marginals_and_their_derivative(n: int, scale: float) -> None:
     torch.testing.assert_close(d_found.double(), d_exact, rtol=1e-3, atol=1e-4)
 
 
-def test_a_single_root_has_no_edges() -> None:
+def test_a_graph_of_only_a_root_has_no_edges() -> None:
     assert trees.marginals(torch.zeros(3, 1, 1, device=DEVICE)).eq(0).all()
 
 

@@ -165,7 +165,7 @@ def table(
 
     Args:
         name: the table.
-        part: only the columns of this part, as sample or argmax of listops.
+        part: only these columns, for example sample or argmax (ListOps).
         results: folder of the records.
         json_: print a list of cells instead: row, column, mean, std, seeds, paper.
     """

@@ -113,10 +113,14 @@ def record_of(run: Run, seed: int, task: str, results: Path) -> Path:
 
 def records_of(table: Table, row: Row, results: Path) -> list[Record]:
     """The records there are, run by run and seed by seed."""
+    return [read_record(place) for place in _found(table, row, results)]
+
+
+def _found(table: Table, row: Row, results: Path) -> list[Path]:
     places = (
         record_of(run, seed, table.task, results) for run in row.runs for seed in range(run.seeds)
     )
-    return [read_record(place) for place in places if place.exists()]
+    return [place for place in places if place.exists()]
 
 
 def cells(table: Table, results: Path) -> list[Cell]:
@@ -141,7 +145,10 @@ def as_json(table: Table, results: Path) -> list[dict[str, Any]]:
 
 
 def as_text(table: Table, results: Path) -> str:
-    """A Markdown table that is aligned, so that a terminal shows it well too."""
+    """A Markdown table that is aligned, so that a terminal shows it well too.
+
+    A row without any record says so in its first column: the paper's numbers are all it has.
+    """
     filled = {(cell.row, cell.column): cell for cell in cells(table, results)}
     with_paper = {column for row in table.rows for column in row.paper}
     notes = any(row.given for row in table.rows)
@@ -156,6 +163,8 @@ def as_text(table: Table, results: Path) -> str:
             line.append(_spread(cell.mean, cell.std if column.spread else None, column.digits))
             if column in with_paper:
                 line.append(_spread(*cell.paper, column.digits) if cell.paper else "")
+        if not _found(table, row, results):
+            line[1] = "not run"
         lines.append([*line, row.given] if notes else line)
     by_row = [max(filled[row.name, c.title].seeds for c in table.columns) for row in table.rows]
     counts = sorted({seeds for seeds in by_row if seeds})

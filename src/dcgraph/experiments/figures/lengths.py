@@ -59,9 +59,9 @@ _MARKERS = "os^PDv"
 def compute(results: Path) -> dict[str, Any]:
     """Of every run a metric by the length of test paths, ready for JSON.
 
-    Models are compared on UMLS (with the paper's method) and FB15k-237 (with our variant of it). On
-    WN11 it is our variant, by the longest paths it was trained on. Large graphs without any record
-    are left out: not everybody has a GPU.
+    Models are compared on UMLS (with the paper's method, settings for a small graph) and FB15k-237
+    (with our variant of it). On WN11 it is our variant, by the longest paths it was trained on.
+    Large graphs without any record are left out: not everybody has a GPU.
     """
     graphs = {
         graph: [_group(table, name, *what, results) for name, what in lines.items()]

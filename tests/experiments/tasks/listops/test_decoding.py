@@ -99,7 +99,7 @@ def test_it_decides_as_a_model_that_is_mostly_right() -> None:
     assert (decoded.answers == table["label"]).float().mean() > 0.7
 
 
-def test_samples_have_the_distribution_of_the_scores() -> None:
+def test_draws_have_the_distribution_of_the_scores() -> None:
     model = random_model(replace(RANDOM, encoder="ternary", earlier=True))
     assert isinstance(model.edges.encode, Counters)
     torch.nn.init.normal_(model.edges.encode.bias)

@@ -75,7 +75,7 @@ class Commands:
             model: file or folder of a run; the model in the package, if not given.
             set: test (the default), d8, d10, d8-long, d10-long, critical-d1 to -d8.
             data: instead, a file: an expression, a tab and its value per line.
-            rounds: of messages; else 5, or the depth that the name of a set or file states.
+            rounds: rounds of messages (default: 5, or the depth in the name of the set or file).
             decode: how the nodes choose.
         """
         if set is not None and data is not None:
@@ -118,16 +118,16 @@ class Commands:
 
         An expression is one argument: "[MAX 2 9 [MIN 4 7 ] 0 ]". Errors are marked.
 
-        Lines of a file or of stdin (-) become a line each, thousands per second:
+        With --file or -, prints one line per expression: expression, tab, answer.
 
-        the expression, a tab, the answer; if it is wrong, a tab and the right one.
+        Where the answer is wrong, a tab and the right one follow.
 
         Args:
             expressions: what to show; - for lines from stdin.
             file: lines to answer; what follows a tab is ignored.
             html: page to write, which draws trees, rounds and values.
             model: file or folder of a run; the model in the package, if not given.
-            rounds: of messages; else 5, or the levels of the tree that the model chose.
+            rounds: rounds of messages (default: 5, or the depth of the chosen tree).
             decode: how the nodes choose.
         """
         if expressions == ("-",) and file is None:

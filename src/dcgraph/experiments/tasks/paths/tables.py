@@ -325,7 +325,7 @@ SMALL = Table(
     ),
     columns=_mrr_by_length(),
     rows=(
-        _on_umls("The paper's method", "paper"),
+        _on_umls("The paper's method, settings for a small graph", "paper"),
         _on_umls("without DropRes", "paper-no-dropres", dropres=False),
         _on_umls("without TempMatch (beta = 1)", "paper-no-tempmatch", tempmatch=False),
         _on_umls("without both", "paper-plain", dropres=False, tempmatch=False),

@@ -19,9 +19,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .....kernels._noise import gumbel_of_bits
-from .....kernels._operators import apart, by_model, differentiable, models_in_front
-from .tiles import load, load_turned
+from .....kernels._noise import LN_2, log2_exponential
+from .....kernels._operators import differentiable, models_in_front
+from .layout import apart, by_model, load, load_transposed
 
 PRECISION = "tf32"
 """Of the products on the GPU; "ieee" is as exact as torch by default, and slower."""
@@ -32,14 +32,20 @@ _LARGEST = 64  # width and number of categories
 
 
 @triton.jit
+def _gumbel_of_bits(own, other):
+    """Gumbel(0, 1) noise from two words of random bits, of which the second may be used again."""
+    return log2_exponential(own, other) * -LN_2
+
+
+@triton.jit
 def _noise(seed, row, rows: tl.constexpr, places: tl.constexpr):
     """Gumbel noise [rows, places]; a draw of 128 bits serves four."""
     quarter: tl.constexpr = places // 4
     counter = (row[:, None] * quarter + tl.arange(0, quarter)[None, :]).to(tl.uint32)
     none = tl.zeros_like(counter)
     a, b, c, d = tl.philox(seed, counter, none, none, none)
-    first = tl.join(gumbel_of_bits(a, b), gumbel_of_bits(b, c))
-    second = tl.join(gumbel_of_bits(c, d), gumbel_of_bits(d, a))
+    first = tl.join(_gumbel_of_bits(a, b), _gumbel_of_bits(b, c))
+    second = tl.join(_gumbel_of_bits(c, d), _gumbel_of_bits(d, a))
     return tl.reshape(tl.join(first, second), [rows, places])
 
 
@@ -69,7 +75,7 @@ def _forward(
     k = tl.arange(0, places)
     u += model * vectors * dim
     x = load(u, row, d, vectors, dim)
-    first = load_turned(w1 + model * w1_stride, d, d, dim, dim)  # as [in, out]
+    first = load_transposed(w1 + model * w1_stride, d, d, dim, dim)  # as [in, out]
     b = tl.load(bias + model * bias_stride + d, d < dim, 0.0)
     second = tl.trans(load(w2 + model * w2_stride, k, d, count, dim))
     _, z = _choice(
@@ -114,7 +120,7 @@ def _backward(
         inside = row < vectors
         of_choice = tl.load(p + model * p_model + row * p_row, inside, 0.0)[:, None] * above
         of_residual = tl.load(q + model * q_model + row * q_row, inside, 0.0)[:, None] * above
-        first = load_turned(w1 + model * w1_stride, d, d, dim, dim)
+        first = load_transposed(w1 + model * w1_stride, d, d, dim, dim)
         second = load(w2 + model * w2_stride, k, d, count, dim)
         hidden, z = _choice(
             x, first, b, tl.trans(second), t, scale, key, model * vectors + row, k,

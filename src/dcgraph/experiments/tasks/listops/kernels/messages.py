@@ -22,8 +22,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .....kernels._operators import apart, by_model, differentiable, models_in_front
-from .tiles import load, load_turned
+from .....kernels._operators import differentiable, models_in_front
+from .layout import apart, by_model, load, load_transposed
 
 PRECISION = "bf16"
 """Of what goes into the products, whose sums are float32: "bf16", "tf32", or "ieee", which is as
@@ -91,11 +91,11 @@ def _forward(
     i = tl.arange(0, columns)
     d = tl.arange(0, width)
     # As [in, out]: the product is hidden @ W^T.
-    w = load_turned(weight + model * weight_stride, d, d, dim, dim)
+    w = load_transposed(weight + model * weight_stride, d, d, dim, dim)
     c = tl.load(bias + model * bias_stride + d, d < dim, 0.0)
     sent = load(sender + example * (length * dim), j, d, length, dim)
     kind = tl.load(kinds + example * receivers + i, i < receivers, -1)
-    a = load_turned(edges + example * (length * receivers), i, j, length, receivers)
+    a = load_transposed(edges + example * (length * receivers), i, j, length, receivers)
     key = tl.load(seed)
     count = _count(present, kind_count, places)
     received = tl.zeros([columns, width], tl.float32)
@@ -130,11 +130,11 @@ def _backward(
     g = tl.arange(0, groups)
     i = tl.arange(0, columns)
     d = tl.arange(0, width)
-    w = load_turned(weight + model * weight_stride, d, d, dim, dim)
+    w = load_transposed(weight + model * weight_stride, d, d, dim, dim)
     w_back = load(weight + model * weight_stride, d, d, dim, dim)
     c = tl.load(bias + model * bias_stride + d, d < dim, 0.0)
     kind = tl.load(kinds + example * receivers + i, i < receivers, -1)
-    a = load_turned(edges + example * (length * receivers), i, j, length, receivers)
+    a = load_transposed(edges + example * (length * receivers), i, j, length, receivers)
     above = load(gradient + example * (receivers * dim), i, d, receivers, dim)
     sent = load(sender + example * (length * dim), j, d, length, dim)
     key = tl.load(seed)

@@ -26,6 +26,8 @@ from .._checks import read
 from ..noise import Noise, check_noise, standard_noise
 from ._graphs import FORBIDDEN, Graph, check_exists, graph, parents
 
+__all__ = ["argmax", "log_partition", "marginals", "sample"]
+
 
 def log_partition(
     scores: Float[Tensor, "*batch n n"],

@@ -15,6 +15,8 @@ from torch import Tensor
 from ..noise import Noise, check_noise, standard_noise
 from ._graphs import FORBIDDEN, check_exists, graph, parents
 
+__all__ = ["argmax", "log_partition", "marginals", "sample"]
+
 _CHOICE = "choice of parents"
 
 

@@ -18,8 +18,10 @@ from torch import Tensor
 
 from .._checks import check_mask
 from ..noise import Noise
-from . import _arborescence as arborescence
+from . import arborescence
 from ._graphs import FORBIDDEN, graph, parents
+
+__all__ = ["argmax", "log_partition", "marginals", "sample"]
 
 
 def log_partition(

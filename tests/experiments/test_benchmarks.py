@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-FOLDER = str(Path(__file__).parents[1] / "benchmarks")
+FOLDER = str(Path(__file__).parents[2] / "benchmarks")
 
 
 @pytest.fixture
@@ -46,6 +46,51 @@ def test_a_path_step_is_compared_with_the_faster_plain_way_at_its_precision(
     lines = paths.table().splitlines()[2:]
     last = [line.split("|")[-2].strip() for line in lines]
     assert last == ["0.89x", "1.00x", "1.00x", "2.00x", "1.50x", "-"]
+
+
+def test_mix_is_compared_with_whole_matrices_at_its_precision(
+    script: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mix = script("mix")
+
+    def measured(way: str, precision: str, total: float, **more: Any) -> dict[str, Any]:
+        size = {"task": "mix", "rows": 4, "dim": 8, "n": 10, "bytes": None, "of_floor": 0.5}
+        times = {"forward": total / 2, "backward": total / 2, "total": total}
+        return {**size, **times, "precision": precision, "way": way, **more}
+
+    rows = [measured(mix.WHOLE, "float32", 8.0), measured(mix.WHOLE, "TF32", 3.0, speedup=8 / 3)]
+    rows += [measured("plain", "float32", 4.0, speedup=2.0)]
+    rows += [measured("blockwise", "TF32", 2.0, speedup=4.0)]
+    rows += [measured("blockwise", "bf16", 1.0, speedup=8.0), measured("x", "bf16", 1.0, n=11)]
+    monkeypatch.setattr(mix, "records", lambda name: [{"device": "a device", "rows": rows}])
+    cells = [line.split("|") for line in mix.table().splitlines()[4:]]
+    shown = [tuple(line[k].strip() for k in (5, 8, 9)) for line in cells]
+    assert shown == [
+        ("whole matrices", "-", "-"),
+        ("whole matrices", "2.7x", "-"),
+        ("dense", "2.0x", "2.0x"),
+        ("blockwise", "4.0x", "1.5x"),
+        ("blockwise", "8.0x", "-"),
+        ("x", "-", "-"),
+    ]
+
+
+def test_whole_matrices_are_measured_at_every_precision(
+    script: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mix = script("mix")
+    speed = dict.fromkeys(("float32", "TF32", "bf16", "copy"), 1e9)
+    wanted = [(name, None) for name in mix.PRECISIONS]
+    monkeypatch.setattr(mix, "SECONDS", 0.0)
+    monkeypatch.setattr(mix, "rates", lambda device: speed)
+    monkeypatch.setattr(
+        mix, "plans", lambda device: [(task, mix.Size(4, 8, 10), wanted) for task in mix.UNITS]
+    )
+    rows = mix.measure("cpu")["rows"]
+    for task in mix.UNITS:
+        found = [(row["way"], row["precision"]) for row in rows if row["task"] == task]
+        assert found == [(way, name) for way in (mix.WHOLE, "dense") for name in mix.PRECISIONS]
+    assert all(row["total"] > 0 for row in rows)
 
 
 def test_a_gain_is_the_product_of_one_replica_and_of_replication(
