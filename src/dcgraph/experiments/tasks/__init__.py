@@ -45,9 +45,7 @@ TABLES = {
     "addition-lr": _here(
         "addition.tables:LEARNING_RATES", "the paper's method at the learning rates it tried"
     ),
-    "addition-ablation": _here(
-        "addition.tables:ABLATION", "MNIST addition without parts of the method"
-    ),
+    "addition-ablation": _here("addition.tables:ABLATION", "the paper's method without parts"),
     "addition-chain": _here(
         "addition.tables:CHAIN_ABLATION", "the same for three summands, a chain"
     ),
@@ -56,7 +54,9 @@ TABLES = {
     ),
     "listops": _here("listops.tables:LISTOPS", "ListOps, the paper's table"),
     "listops-ablation": _here("listops.tables:ABLATION", "ListOps without parts of the method"),
-    "listops-masks": _here("listops.tables:MASKS", "ListOps by what has a dropout mask"),
+    "listops-masks": _here(
+        "listops.tables:MASKS", "ListOps with dropout masks per pair, and shared"
+    ),
     "listops-ladder": _here(
         "listops.tables:LADDER", "what models are given, and what that is worth"
     ),
