@@ -125,11 +125,9 @@ class Commands:
     ) -> str:
         """Follow a path from an entity, and rank the answers.
 
-        Each relation except the last is printed with the entity chosen and its probability.
-
-        A beam search prints all entities that it keeps.
-
-        The best answers come last; those that triples of any split lead to are marked as known.
+        After each relation but the last stands the entity chosen, with its probability;
+        a beam search shows all entities that it keeps. The best answers come last.
+        Those that triples of any split lead to are marked as known.
 
         Args:
             entity: where the path starts, by name.
