@@ -111,16 +111,21 @@ class Layout:
 
 
 def layout(metrics: Iterable[Metric]) -> Layout:
-    """The metrics of a record as a grid. Averages stand before single lengths.
+    """The metrics of a record as a grid.
 
-    >>> grid = layout([Metric("MQ", length=1), Metric("MQ"), Metric("MQ", decoder="beam")])
+    Averages stand before single lengths, and what has the same decoder stands side by side.
+
+    >>> beam, both_ways = Metric("MQ", decoder="beam"), Metric("MQ", bidirectional=True)
+    >>> grid = layout([Metric("MQ", length=1), Metric("MQ"), beam, both_ways])
     >>> grid.rows, grid.columns
-    (('MQ', 'MQ, length 1'), ('argmax', 'beam search'))
+    (('MQ', 'MQ, length 1'), ('argmax', 'argmax, bidirectional', 'beam search'))
     """
     ordered = sorted(metrics, key=lambda metric: metric.length or 0)
+    decoders = list(dict.fromkeys(metric.decoder for metric in ordered))
     cells = {(measured_on(metric), measured_as(metric)): metric for metric in ordered}
+    by_decoder = sorted(cells.items(), key=lambda item: decoders.index(item[1].decoder))
     rows = tuple(dict.fromkeys(row for row, _ in cells))
-    columns = tuple(dict.fromkeys(column for _, column in cells))
+    columns = tuple(dict.fromkeys(column for (_, column), _ in by_decoder))
     return Layout(rows, columns, cells)
 
 
