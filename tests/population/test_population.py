@@ -21,7 +21,7 @@ def test_replicas_start_as_their_seeds_say() -> None:
     for name, parameter in population.replica(1).named_parameters():
         assert torch.equal(parameter, alone.get_parameter(name)), name
     assert not torch.equal(population.weights[0], population.weights[1])
-    assert population.parameters == sum(p.numel() for p in alone.parameters())
+    assert population.num_parameters == sum(p.numel() for p in alone.parameters())
 
 
 def test_building_a_population_leaves_the_global_generator_as_it_was() -> None:

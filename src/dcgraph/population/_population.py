@@ -79,16 +79,14 @@ class Population:
         }
 
     @property
-    def parameters(self) -> int:
+    def num_parameters(self) -> int:
         """The number of parameters of one replica."""
         return sum(shape.numel() for shape in self._shapes.values())
 
     def __repr__(self) -> str:
         replicas = f"{self.replicas} replica" + ("" if self.replicas == 1 else "s")
-        model = type(self.template).__name__
-        return (
-            f"Population({replicas} of {model}, {self.parameters:,} parameters each, {self.device})"
-        )
+        model, size = type(self.template).__name__, f"{self.num_parameters:,} parameters each"
+        return f"Population({replicas} of {model}, {size}, {self.device})"
 
     def set_dials(self, values: Sequence[dict[str, float]]) -> None:
         """Write the dials of each replica; in place, so that a captured step sees them."""

@@ -100,7 +100,7 @@ def test_the_learning_rate_falls_linearly_after_its_share_of_training() -> None:
 def test_memory_of_a_replica_grows_with_the_batch() -> None:
     data = TASK.data(QUICK)
     small, large = (bytes_per_replica(TASK, replace(QUICK, batch=b), data) for b in (8, 64))
-    weights = 4 * Population(lambda: TASK.model(QUICK), [0], CPU).parameters
+    weights = 4 * Population(lambda: TASK.model(QUICK), [0], CPU).num_parameters
     assert 8 * weights < small < large < 8 * small
 
 

@@ -98,7 +98,7 @@ def make_records(task: AnyTask, outcome: Outcome, data: Data) -> list[Record]:
             torch=torch.__version__,
             seconds=round(outcome.seconds, 1),
             steps=outcome.steps,
-            parameters=outcome.population.parameters,
+            parameters=outcome.population.num_parameters,
             population=population,
             selection=Selection(outcome.selected_by, outcome.best_step[index]),
             stopped_at=outcome.stopped_at[index],
