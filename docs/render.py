@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from dcgraph.experiments.engine.metrics import spread
 from dcgraph.experiments.engine.tables import Cell, as_text, cells, part
 from dcgraph.experiments.tasks import get_table
 
@@ -189,10 +190,8 @@ def _headline(line: Headline, found: Mapping[Place, Cell]) -> tuple[str, ...]:
 
 def _spread(mean: float | None, std: float | None) -> str:
     """One digit, and two where one would say that runs do not differ."""
-    if mean is None:
-        return ""
     digits = 2 if std is not None and 0 < std < 0.05 else 1
-    return f"{mean:.{digits}f}" + ("" if std is None else f" ± {std:.{digits}f}")
+    return spread(mean, std, f"{{:.{digits}f}}".format)
 
 
 def benchmark_table(name: str) -> str:

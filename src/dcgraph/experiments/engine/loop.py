@@ -93,7 +93,7 @@ def train(
 
     Args:
         task: what to train.
-        replicas: one settings object per replica, alike in all settings but those per replica.
+        replicas: one settings object per replica, alike in all settings except those per replica.
         data: what ``task.data`` gave; moved to the device here.
         device: where to train.
         save_to: the checkpoint file, written at once, every ``save_every`` seconds, on Ctrl-C and

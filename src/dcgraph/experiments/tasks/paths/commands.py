@@ -125,9 +125,9 @@ class Commands:
     ) -> str:
         """Follow a path from an entity, and rank the answers.
 
-        After each relation but the last stands the entity chosen, with its probability;
-        a beam search shows all entities that it keeps. The best answers come last.
-        Those that triples of any split lead to are marked as known.
+        Shows the entity chosen after each relation except the last, with its probability;
+        by beam search, all entities that are kept. Then it lists the best answers, and
+        marks those as known that triples of any split lead to.
 
         Args:
             entity: where the path starts, by name.

@@ -220,7 +220,7 @@ class Stop:
 
 @dataclass(frozen=True)
 class Walk:
-    """A query, where the model was after each relation but the last, and how it ranks answers."""
+    """A query, the entities after each relation except the last, and the ranked answers."""
 
     source: str
     relations: tuple[str, ...]

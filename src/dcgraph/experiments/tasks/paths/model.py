@@ -161,7 +161,7 @@ class ComplEx(Bidirectional):
 class DiscreteComplEx(ComplEx):
     r"""The discrete-continuous ComplEx of the paper.
 
-    After every relation but the last, the product :math:`u = s r` chooses an entity, with the
+    After every relation except the last, the product :math:`u = s r` chooses an entity, with the
     scores of ComplEx as logits, and the next relation starts from that entity's vector: a
     :class:`dcgraph.Discrete` node whose codebook is the matrix of entities. In training DropRes
     adds s, the vector before the relation. After the last relation all entities are scored.
