@@ -32,8 +32,8 @@ LIBRARY: Layers = [  # from the lowest to the highest
     ["dcgraph._checks", "dcgraph.schedules"],
     ["dcgraph.noise", "dcgraph._philox", "dcgraph._dialled"],
     ["dcgraph.functional"],
-    ["dcgraph._observe", "dcgraph.residual", "dcgraph.estimators", "dcgraph.dials"],
-    ["dcgraph.codebook"],
+    ["dcgraph._observe", "dcgraph.residual", "dcgraph.estimators", "dcgraph.distributions"],
+    ["dcgraph.codebook", "dcgraph.dials"],
     ["dcgraph.nodes"],
     ["dcgraph.structures", "dcgraph.inspect", "dcgraph.population"],
 ]
@@ -55,6 +55,7 @@ STARTS_THE_COMMAND_LINE = "dcgraph.__main__"
 IN_FUNCTIONS = {  # importer, imported: why it is not at the top of the module
     ("dcgraph.*", "dcgraph.kernels._*"): "imports Triton, which is optional and takes a second",
     ("dcgraph.dials", "dcgraph._dialled"): "imports torch, without which schedules are computed",
+    ("dcgraph.dials", "dcgraph._observe"): "imports torch, without which schedules are computed",
     ("dcgraph.experiments.tasks.*", "*.kernels*"): "imports Triton",
     ("dcgraph.experiments.tasks", "dcgraph.experiments.engine.task"): "imports torch, and tables "
     "are shown without",

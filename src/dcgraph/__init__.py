@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from . import codebook, estimators, inspect, population, structures
     from .codebook import mix
     from .dials import Dials
+    from .distributions import OneHotCategorical
     from .functional import argmax, entropy, gumbel_softmax, one_hot, sample, straight_through
     from .inspect import debug, probe, trace, watch
     from .nodes import Categorical, Discrete, named_nodes
@@ -26,6 +27,7 @@ __all__ = [
     "Dials",
     "Discrete",
     "DropRes",
+    "OneHotCategorical",
     "Population",
     "argmax",
     "codebook",
@@ -59,6 +61,7 @@ if not TYPE_CHECKING:  # or a type checker would take any name for one of ours
         {
             "codebook": ["mix"],
             "dials": ["Dials"],
+            "distributions": ["OneHotCategorical"],
             "functional": [
                 "argmax", "entropy", "gumbel_softmax", "one_hot", "sample", "straight_through",
             ],
@@ -70,7 +73,7 @@ if not TYPE_CHECKING:  # or a type checker would take any name for one of ours
             "schedules": ["constant", "exponential", "linear", "piecewise", "temp_match"],
         },
         modules=[
-            "codebook", "dials", "estimators", "functional", "inspect", "nodes", "noise",
-            "population", "residual", "schedules", "structures",
+            "codebook", "dials", "distributions", "estimators", "functional", "inspect", "nodes",
+            "noise", "population", "residual", "schedules", "structures",
         ],
     )  # fmt: skip

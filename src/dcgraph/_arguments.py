@@ -15,8 +15,8 @@ from typing import Literal
 Decode = Literal["argmax", "sample"]
 """How a node chooses in eval mode."""
 
-Residual = Literal["drop", "always", "weighted", "none"]
-"""What a Discrete node adds to its output in training mode."""
+Residual = Literal["drop", "replace", "weighted", "always", "none"]
+"""What a Discrete node does with its input beside its output in training mode."""
 
 Codebook = Literal["tied", "separate", "given"]
 """Where a Discrete node has its codebook from."""
@@ -24,7 +24,7 @@ Codebook = Literal["tied", "separate", "given"]
 Gate = Literal["call", "example", "vector", "element"]
 """How much shares one draw of the DropRes gate."""
 
-Mode = Literal["drop", "always", "weighted"]
+Mode = Literal["drop", "replace", "weighted", "always"]
 """What DropRes does with the residual in training mode."""
 
 Distribution = Literal["gumbel", "reversed"]

@@ -68,10 +68,18 @@ def may_read(tensor: Tensor) -> bool:
     return _reads_devices and not capturing
 
 
+def may_read_cpu() -> bool:
+    """:func:`may_read`, of any tensor on the CPU."""
+    return _reads_anything and not torch.compiler.is_compiling()
+
+
 def read(value: Tensor) -> float | None:
     """The value of a one-element tensor, or None where it cannot or should not be read."""
-    if not may_read(value):
-        return None
+    return try_to_read(value) if may_read(value) else None
+
+
+def try_to_read(value: Tensor) -> float | None:
+    """The same, where :func:`may_read` has said yes."""
     try:
         return float(value)
     except RuntimeError:  # vmap and fake tensors have no values; torch offers no public way to ask
@@ -157,27 +165,34 @@ def check_mask(mask: Tensor, logits: Tensor) -> None:
 _LARGEST_NOISE = 44.0
 
 
-def check_rows(logits: Tensor, dim: int, tau: float = 1.0, beta: float = 0.0) -> bool:
-    """Raise for NaN, +inf, overflow and rows without any category left.
+def check_scale(scale: float, dtype: torch.dtype) -> None:
+    """Noise of that scale, beta / tau, must not overflow by itself."""
+    if not scale * _LARGEST_NOISE <= torch.finfo(dtype).max:
+        say_overflow()
+
+
+def check_rows(logits: Tensor, dim: int) -> bool:
+    """Raise for NaN, +inf and rows without any category left.
 
     One pass over the logits: the largest entry of a row shows all of these, and their sum shows
-    whether any row has one. ``tau`` is the smallest and ``beta`` the largest there is. The answer
-    is False where no values could be read.
+    whether any row has one. The answer is False where no values could be read.
     """
     if not may_read(logits):
         return False
-    top = logits.detach().amax(dim, keepdim=True)
-    total = read(top.sum())
+    total = try_to_read(logits.detach().amax(dim).sum())
     if total is None:
         return False
-    if not (abs(total) + _LARGEST_NOISE * beta) / tau <= torch.finfo(logits.dtype).max:
-        _explain_rows(top, dim)
+    if not math.isfinite(total):
+        explain_rows(logits, dim)
     return True
 
 
-def _explain_rows(top: Tensor, dim: int) -> None:
+def explain_rows(logits: Tensor, dim: int) -> None:
+    """Raise for what is wrong with logits whose weights are not finite."""
+    top = logits.detach().amax(dim)
+
     def first(bad: Tensor) -> str:
-        row = bad.squeeze(dim).nonzero()[0].tolist()
+        row = bad.nonzero()[0].tolist()
         return "the only row" if not row else f"row {row[0] if len(row) == 1 else tuple(row)}"
 
     if (bad := top.isnan()).any():
@@ -194,6 +209,9 @@ def _explain_rows(top: Tensor, dim: int) -> None:
             f"{first(bad)} has no category left: all are masked or -inf; "
             "leave at least one category in every row."
         )
+
+
+def say_overflow() -> None:
     raise ValueError(
         "(logits + noise) / tau overflows; use a larger tau, a smaller beta or smaller logits."
     )

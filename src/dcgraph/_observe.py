@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -21,7 +21,8 @@ from .functional import entropy
 class Event:
     """One call of a node, or one watched tensor: what went in and what was decided.
 
-    Observers ask its methods, not its matrices: a node with a large codebook has none.
+    Observers ask its methods, not its matrices: a node with a large codebook has none. Rows that
+    are padding are in all answers, and count in none: see :meth:`valid`.
     """
 
     source: nn.Module | str
@@ -30,11 +31,19 @@ class Event:
     relaxed: Tensor | None = None  # z in training, None where the choice was hard
     index: Tensor | None = None  # the hard choice, None where it was relaxed
     mask: Tensor | None = None
+    rows: Tensor | None = None  # False for padding
 
     @property
     def categories(self) -> int | None:
         """How many there are to choose from; None for a watched tensor."""
         return None if self.logits is None else self.logits.shape[-1]
+
+    def valid(self, values: Tensor) -> Tensor:
+        """Of one value (or vector) per row those of rows that are no padding, as one list."""
+        if self.rows is not None:
+            return values[self.rows]
+        batch = self.input.ndim - 1
+        return values.flatten(0, batch - 1) if batch else values.unsqueeze(0)
 
     def theta(self) -> Tensor:
         """The logits as the choice saw them, masked ones -inf, in float32 and without gradient."""
@@ -42,14 +51,24 @@ class Event:
         theta = self.logits.detach().float()
         return theta if self.mask is None else theta.masked_fill(~self.mask, -math.inf)
 
+    def spread(self) -> float:
+        """The standard deviation of the logits within their rows; masked ones do not count."""
+        theta = self.valid(self.theta())
+        open_ = theta > -math.inf
+        count = open_.sum(-1, keepdim=True).clamp(min=1)
+        finite = theta.masked_fill(~open_, 0.0)
+        centred = (finite - finite.sum(-1, keepdim=True) / count).masked_fill(~open_, 0.0)
+        return (centred.square().sum(-1, keepdim=True) / count).mean().sqrt().item()
+
     def z(self) -> Tensor:
         """The relaxed rows in float32 and without gradient."""
         assert self.relaxed is not None
         return self.relaxed.detach().float()
 
     def chosen(self) -> Tensor:
-        """The category each row chose, relaxed rows by their largest entry."""
-        return self.z().argmax(-1) if self.index is None else self.index
+        """The category each row chose, relaxed rows by their largest entry; -1 for none."""
+        index = self.z().argmax(-1) if self.index is None else self.index
+        return index if self.rows is None else index.masked_fill(~self.rows, -1)
 
     def most_probable(self) -> Tensor:
         """The argmax of theta."""
@@ -78,6 +97,7 @@ def _at(rows: Tensor, index: Tensor) -> Tensor:
 
 
 _observers: list[Callable[[Event], None]] = []
+_silenced = 0
 
 
 @contextmanager
@@ -89,13 +109,24 @@ def observing(observer: Callable[[Event], None]) -> Iterator[None]:
         _observers.remove(observer)
 
 
+@contextmanager
+def unobserved() -> Iterator[None]:
+    """Nodes notify nobody: where many models run as one, their tensors cannot be looked at."""
+    global _silenced
+    _silenced += 1
+    try:
+        yield
+    finally:
+        _silenced -= 1
+
+
 def notify(event: Event) -> None:
     for observer in _observers:
         observer(event)
 
 
 def is_observed() -> bool:
-    return not torch.compiler.is_compiling() and bool(_observers)
+    return bool(_observers) and not _silenced and not torch.compiler.is_compiling()
 
 
 def watch(name: str, tensor: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
@@ -106,3 +137,52 @@ def watch(name: str, tensor: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]
     if is_observed():
         notify(Event(name, tensor))
     return tensor
+
+
+@contextmanager
+def restored(model: nn.Module) -> Iterator[None]:
+    """Put modes, gradients and buffers (a BatchNorm's statistics, say) back afterwards."""
+    modes = [(module, module.training) for module in model.modules()]
+    gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
+    for parameter, _ in gradients:
+        parameter.grad = None
+    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+        for parameter, gradient in gradients:
+            parameter.grad = gradient
+        with torch.no_grad():
+            for buffer, value in buffers:
+                buffer.copy_(value)
+
+
+def forked(model: nn.Module) -> AbstractContextManager[None]:
+    """Random states of the CPU and of the model's GPUs as they are now again afterwards."""
+    tensors = (*model.parameters(), *model.buffers())
+    return torch.random.fork_rng(sorted({t.device.index for t in tensors if t.is_cuda}))
+
+
+def logit_spreads(model: nn.Module, closure: Callable[[], object]) -> list[float]:
+    """The spread of the logits in every call of a node that ``closure`` makes in training mode.
+
+    As after :func:`dcgraph.probe`, everything is as before afterwards.
+    """
+    own = {id(module) for module in model.modules()}
+    spreads = []
+
+    def record(event: Event) -> None:
+        if event.categories and id(event.source) in own:
+            spreads.append(event.spread())
+
+    with restored(model), forked(model), torch.no_grad(), observing(record):
+        model.train()
+        closure()
+    if not spreads:
+        raise ValueError(
+            "the closure called no node of the model; call the model inside it, and compile it "
+            "afterwards."
+        )
+    return spreads

@@ -10,12 +10,34 @@ from __future__ import annotations
 import math
 
 import torch
+import torch.distributed as dist
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from . import kernels
-from ._checks import Dial, check_dial, check_logits, check_mask, check_one_per_row, check_rows
-from .noise import Noise, check_noise, is_zero, random_keys, standard_noise
+from ._checks import (
+    Dial,
+    check_dial,
+    check_logits,
+    check_mask,
+    check_one_per_row,
+    check_rows,
+    check_scale,
+    explain_rows,
+    may_read,
+    may_read_cpu,
+    say_overflow,
+    try_to_read,
+)
+from .noise import (
+    FEW,
+    Noise,
+    check_noise,
+    draw_minus_gumbel,
+    is_zero,
+    random_keys,
+    standard_noise,
+)
 
 __all__ = ["argmax", "entropy", "gumbel_softmax", "one_hot", "sample", "straight_through"]
 
@@ -56,17 +78,20 @@ def gumbel_softmax(
     >>> dc.gumbel_softmax(theta, noise=torch.tensor([0.0, 3.0, 0.0]), hard=True)
     tensor([0., 1., 0.])
     """
-    theta, checked = _checked_theta(logits, mask, dim, tau, beta, noise)
+    if not hard and dim == -1 and mask is None and noise is None and generator is None:
+        soft = _relax_few(logits, tau, beta)
+        if soft is not None:
+            return soft
+    theta = _checked_theta(logits, mask, dim, tau, beta, noise)
     if not hard and _has_kernel(theta, tau, beta, noise, generator, dim):
         return _relax_by_kernel(theta, tau, beta, noise).to(logits.dtype)
+    if not hard and not isinstance(tau, Tensor) and not isinstance(beta, Tensor) and beta != 0:
+        # theta / tau + (beta / tau) G: one operation less to record, and to go back through.
+        shift = _scaled_noise(theta, beta / tau, noise, generator)
+        soft, _ = _softmax(theta, torch.add(shift, theta, alpha=1 / tau), dim)
+        return soft if theta is logits else soft.to(logits.dtype)
     perturbed = _perturb(theta, beta, noise, generator)
-    empty = None if checked else _empty_rows(theta, dim)
-    scaled = _divide(perturbed, tau)
-    if empty is not None:
-        scaled = scaled.masked_fill(empty, 0.0)
-    soft = torch.softmax(scaled, dim)
-    if empty is not None:
-        soft = soft.masked_fill(empty, 0.0)
+    soft, empty = _softmax(theta, _divide(perturbed, tau), dim)
     if hard:
         index = _argmax(perturbed, empty, dim)
         one = one_hot(index, logits.shape[dim], soft.dtype).movedim(-1, dim)
@@ -93,9 +118,9 @@ def sample(
     >>> dc.sample(torch.tensor([[0.0, 9.0, 9.0]]), mask=torch.tensor([True, True, False]), beta=0.1)
     tensor([1])
     """
-    theta, checked = _checked_theta(logits, mask, dim, 1.0, beta, noise)
-    perturbed = _perturb(theta, beta, noise, generator)
-    return _argmax(perturbed, None if checked else _empty_rows(theta, dim), dim)
+    theta = _checked_theta(logits, mask, dim, 1.0, beta, noise)
+    empty = None if check_rows(theta, dim) else _empty_rows(theta, dim)
+    return _argmax(_perturb(theta, beta, noise, generator), empty, dim)
 
 
 def argmax(
@@ -149,8 +174,8 @@ def entropy(
     >>> round(dc.entropy(torch.tensor([0.0, 0.0, -torch.inf])).item(), 4)
     0.6931
     """
-    theta, checked = _checked_theta(logits, mask, dim, 1.0, 0.0, None)
-    empty = None if checked else _empty_rows(theta, dim)
+    theta = _checked_theta(logits, mask, dim, 1.0, 0.0, None)
+    empty = None if check_rows(theta, dim) else _empty_rows(theta, dim)
     if empty is not None:
         theta = theta.masked_fill(empty, 0.0)
     log_p = torch.log_softmax(theta, dim)
@@ -161,24 +186,72 @@ def entropy(
     return result.to(logits.dtype)
 
 
+_ORDINARY = 1e6
+"""For tau and beta / tau: below it nothing but the logits can overflow."""
+
+
+def _relax_few(logits: Tensor, tau: Dial, beta: Dial) -> Tensor | None:
+    """A handful of numbers on the CPU, where the time is that of starting operations; or None.
+
+    It is the formula below with the same draws and the same check, in as few operations as can be.
+    Whatever is out of the ordinary is left to the code below, which also knows the errors.
+    """
+    if not (
+        isinstance(tau, float)
+        and isinstance(beta, float)
+        and 0 < beta < _ORDINARY * tau < _ORDINARY**2
+        and isinstance(logits, Tensor)
+        and logits.dtype is torch.float32
+        and logits.ndim
+        and 0 < logits.numel() <= FEW
+        and logits.is_cpu
+        and may_read_cpu()
+        and not dist.is_initialized()
+    ):
+        return None
+    noise = torch.rand_like(logits, dtype=torch.float64).log_().to(torch.float32).neg_().log_()
+    soft = torch.add(noise.mul_(-beta / tau), logits, alpha=1 / tau).softmax(-1)
+    total = try_to_read(soft.detach().sum())
+    return soft if total is not None and total < math.inf else None
+
+
 def _checked_theta(
     logits: Tensor, mask: Tensor | None, dim: int, tau: Dial, beta: Dial, noise: Noise | None
-) -> tuple[Tensor, bool]:
-    """The logits in at least float32 with -inf where masked, and whether their rows were checked.
-
-    Checked rows have a category left; others may be empty.
-    """
+) -> Tensor:
+    """The logits in at least float32 with -inf where masked; their values are not checked yet."""
     check_logits(logits, dim)
     smallest_tau, _ = check_dial("tau", tau)
     _, largest_beta = check_dial("beta", beta)
     check_one_per_row("tau", tau, "logits", logits, dim)
     check_one_per_row("beta", beta, "logits", logits, dim)
     check_noise(noise, logits)
-    theta = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    if mask is not None:
-        check_mask(mask, theta)
-        theta = theta.masked_fill(~mask, -math.inf)
-    return theta, check_rows(theta, dim, smallest_tau, largest_beta)
+    theta = logits
+    if logits.dtype != torch.float32:
+        theta = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    check_scale(largest_beta / smallest_tau, theta.dtype)
+    if mask is None:
+        return theta
+    check_mask(mask, theta)
+    return theta.masked_fill(~mask, -math.inf)
+
+
+def _softmax(theta: Tensor, scaled: Tensor, dim: int) -> tuple[Tensor, Tensor | None]:
+    """Rows of weights, and which rows of theta are empty; None where that was checked.
+
+    One look at the weights is enough for the check: NaN, +inf, overflow and a row without any
+    category make them NaN.
+    """
+    if may_read(theta):
+        soft = torch.softmax(scaled, dim)
+        total = try_to_read(soft.detach().sum())
+        if total is not None:
+            if not math.isfinite(total):
+                explain_rows(theta, dim)
+                say_overflow()
+            return soft, None
+    empty = _empty_rows(theta, dim)
+    soft = torch.softmax(scaled.masked_fill(empty, 0.0), dim)
+    return soft.masked_fill(empty, 0.0), empty
 
 
 def _empty_rows(theta: Tensor, dim: int) -> Tensor:
@@ -195,6 +268,16 @@ def _perturb(
     if isinstance(beta, Tensor):
         return torch.addcmul(theta, standard, beta.to(theta.dtype))
     return theta + standard * beta
+
+
+def _scaled_noise(
+    theta: Tensor, factor: float, noise: Noise | None, generator: torch.Generator | None
+) -> Tensor:
+    """Noise of scale 1, replayed or drawn, times a factor."""
+    if isinstance(noise, Tensor):
+        return noise.to(theta.dtype) * factor
+    drawn = draw_minus_gumbel(theta.shape, generator, theta.dtype, theta.device)
+    return drawn.mul_(factor if noise == "reversed" else -factor)
 
 
 def _divide(perturbed: Tensor, tau: Dial) -> Tensor:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from typing import get_args
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal, get_args
 
 import torch
 import torch.nn.functional as F
@@ -11,13 +13,15 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from ._arguments import Codebook, Decode, Distribution, Gate, Residual, check_choice
+from ._checks import Dial
 from ._dialled import Dialled
 from ._observe import Event, is_observed, notify
 from .codebook import choose
 from .codebook._estimators import CODEBOOK_ESTIMATORS, CodebookEvent
+from .distributions import OneHotCategorical
 from .estimators import get_estimator
 from .functional import one_hot, sample
-from .noise import Noise
+from .noise import Noise, draw_gumbel_in, is_zero
 from .residual import DropRes
 
 __all__ = ["LARGE", "Categorical", "Codebook", "Decode", "Discrete", "Residual", "named_nodes"]
@@ -69,37 +73,69 @@ class Categorical(Dialled):
         logits: Float[Tensor, "*batch categories"],
         *,
         mask: Bool[Tensor, "..."] | None = None,
+        rows: Bool[Tensor, "*batch"] | None = None,
         noise: Noise | None = None,
         generator: torch.Generator | None = None,
     ) -> Float[Tensor, "*batch categories"]:
-        relaxed, index = self.decide(logits, mask=mask, noise=noise, generator=generator)
+        """z.
+
+        Args:
+            logits: theta, unnormalised log-probabilities.
+            mask: True where a category may be chosen, broadcast against the logits.
+            rows: False for rows that are padding. They draw nothing, count nowhere, and come out
+                as zeros.
+            noise: Gumbel noise of scale 1 to replay, of the shape of the logits.
+            generator: where to draw from; None is torch's global generator.
+        """
+        theta, mask = _without_padding(logits, mask, rows)
+        relaxed, index = self.decide(theta, mask=mask, rows=rows, noise=noise, generator=generator)
         if is_observed():
-            notify(Event(self, logits, logits, relaxed, index, mask))
-        if relaxed is not None:
-            return relaxed
-        assert index is not None
-        return one_hot(index, logits.shape[-1], logits.dtype)
+            notify(Event(self, logits, theta, relaxed, index, mask, rows))
+        if relaxed is None:
+            assert index is not None
+            return one_hot(index, logits.shape[-1], logits.dtype)
+        return relaxed if rows is None else torch.where(rows.unsqueeze(-1), relaxed, 0.0)
+
+    if TYPE_CHECKING:
+        __call__ = forward
 
     def decide(
         self,
         logits: Float[Tensor, "*batch categories"],
         *,
         mask: Bool[Tensor, "..."] | None = None,
+        rows: Bool[Tensor, "*batch"] | None = None,
         noise: Noise | None = None,
         generator: torch.Generator | None = None,
     ) -> tuple[Float[Tensor, "*batch categories"] | None, Int[Tensor, "*batch"] | None]:
-        """Relaxed rows in training mode, or indices in eval mode; the other one is None."""
+        """Relaxed rows in training mode, or indices in eval mode; the other one is None.
+
+        Padding has any relaxed row, and the index -1.
+        """
         noise = self.noise if noise is None else noise
         if self.training:
+            self.note_training()
+            tau, beta = self.dial("tau"), self.dial("beta")
+            noise = _noise_in(rows, noise, beta, logits, generator)
             relax = get_estimator(self.estimator)
-            z = relax(
-                logits, tau=self.tau, beta=self.beta, mask=mask, noise=noise, generator=generator
-            )
+            z = relax(logits, tau=tau, beta=beta, mask=mask, noise=noise, generator=generator)
             return z, None
         check_choice("decode", self.decode, get_args(Decode))
         if self.decode == "argmax":
-            return None, sample(logits, beta=0.0, mask=mask)
-        return None, sample(logits, mask=mask, noise=noise, generator=generator)
+            index = sample(logits, beta=0.0, mask=mask)
+        else:
+            noise = _noise_in(rows, noise, 1.0, logits, generator)
+            index = sample(logits, mask=mask, noise=noise, generator=generator)
+        return None, index if rows is None else index.masked_fill(~rows, -1)
+
+    def distribution(
+        self,
+        logits: Float[Tensor, "*batch categories"],
+        *,
+        mask: Bool[Tensor, "..."] | None = None,
+    ) -> OneHotCategorical:
+        """p(z; theta) = softmax(theta), the distribution that the node draws from at test."""
+        return OneHotCategorical(logits, mask)
 
     def extra_repr(self) -> str:
         noise = "" if self.noise == "gumbel" else f", noise={self.noise!r}"
@@ -130,8 +166,10 @@ class Discrete(nn.Module):
             "separate" has a matrix only for the output; "given" has none and is handed one at each
             call. The default is "tied", or "separate" if ``g`` is given.
         width: width of the output, ``dim`` if not said.
-        residual: "drop" (the paper's DropRes), "always", "weighted" (see :class:`DropRes`) or
-            "none".
+        init_std: the codebook starts as N(0, init_std^2). With a tied codebook the logits grow
+            with it, and tau must fit: about 8 for 1.0, about 1 for ``dim ** -0.5``.
+        residual: "drop" (the paper's DropRes), "replace", "weighted", "always" (see
+            :func:`dcgraph.drop_residual`) or "none".
         gate: what shares one draw of the DropRes gate, see :func:`dcgraph.drop_residual`.
         estimator, decode, noise: see :class:`Categorical`.
 
@@ -152,6 +190,7 @@ class Discrete(nn.Module):
         g: nn.Module | None = None,
         codebook: Codebook | None = None,
         width: int | None = None,
+        init_std: int | float = 1.0,
         residual: Residual = "drop",
         gate: Gate = "call",
         estimator: str = "gumbel_softmax",
@@ -162,6 +201,10 @@ class Discrete(nn.Module):
         for argument, size in (("dim", dim), ("categories", categories), ("width", width)):
             if size is not None and size < 1:
                 raise ValueError(f"{argument}={size}, but a size is at least 1.")
+        if not 0 < init_std < math.inf:
+            raise ValueError(
+                f"init_std={init_std}, but rows that are all alike never part; use > 0."
+            )
         check_choice("residual", residual, get_args(Residual))
         check_choice("gate", gate, get_args(Gate))
         if isinstance(codebook, Tensor):
@@ -184,7 +227,7 @@ class Discrete(nn.Module):
             self.register_parameter("codebook", None)
         else:
             self.codebook = nn.Parameter(torch.empty(categories, self.width))
-            nn.init.normal_(self.codebook)
+            nn.init.normal_(self.codebook, std=init_std)
         self.categorical = Categorical(estimator=estimator, decode=decode, noise=noise)
         self.dropres = None if residual == "none" else DropRes(residual, gate)
 
@@ -207,8 +250,12 @@ class Discrete(nn.Module):
     ) -> Float[Tensor, "*batch categories"]:
         """theta = g(u); also the classifier of a model whose answers are the node's categories."""
         self._check_width(u)
+        return self._logits(u, self._rows(codebook) if self.g is None else None)
+
+    def _logits(self, u: Tensor, rows: Tensor | None) -> Tensor:
         if self.g is None:
-            return F.linear(u, self._rows(codebook))
+            assert rows is not None
+            return F.linear(u, rows)
         theta: Tensor = self.g(u)
         if theta.shape != (*u.shape[:-1], self.categories):
             raise ValueError(
@@ -217,6 +264,19 @@ class Discrete(nn.Module):
             )
         return theta
 
+    def distribution(
+        self,
+        u: Float[Tensor, "*batch dim"],
+        codebook: Float[Tensor, "categories width"] | None = None,
+        *,
+        mask: Bool[Tensor, "..."] | None = None,
+    ) -> OneHotCategorical:
+        """p(z; g(u)), the distribution over the categories: for a KL term, or an entropy bonus.
+
+        It computes all logits, also where the node itself does without them.
+        """
+        return OneHotCategorical(self.logits(u, codebook), mask)
+
     def forward(
         self,
         u: Float[Tensor, "*batch dim"],
@@ -224,6 +284,8 @@ class Discrete(nn.Module):
         codebook: Float[Tensor, "categories width"] | None = None,
         *,
         mask: Bool[Tensor, "..."] | None = None,
+        rows: Bool[Tensor, "*batch"] | None = None,
+        fill: Float[Tensor, "*batch width"] | Literal["input", "zero"] = "input",
         noise: Noise | None = None,
         generator: torch.Generator | None = None,
     ) -> Float[Tensor, "*batch width"]:
@@ -231,57 +293,73 @@ class Discrete(nn.Module):
 
         Args:
             u: the input.
-            residual: what DropRes adds instead of u, of the output's shape.
+            residual: what DropRes takes instead of u, of the output's shape.
             codebook: rows to use in this call instead of the node's own.
             mask: True where a category may be chosen, broadcast against the logits.
+            rows: False for vectors that are padding. They draw nothing, count nowhere, and come
+                out as ``fill`` says, whatever is in them.
+            fill: what padding comes out as: "input" lets u pass, "zero" gives zeros, and a tensor
+                of the output's shape gives its own, such as the state before this step.
             noise: Gumbel noise of scale 1 to replay, of the shape of the logits.
             generator: where noise and gate are drawn from; None is torch's global generator.
         """
-        rows = self._rows(codebook)
+        self._check_width(u)
+        given, u = u, _blank(u, rows)
+        codes = self._rows(codebook)
         if self.is_large:
-            v = self._from_large(u, rows, mask, noise, generator)
+            v = self._from_large(u, codes, mask, rows, noise, generator)
         else:
-            theta = self.logits(u, codebook)
-            z, index = self.categorical.decide(theta, mask=mask, noise=noise, generator=generator)
+            theta, mask = _without_padding(self._logits(u, codes), mask, rows)
+            z, index = self.categorical.decide(
+                theta, mask=mask, rows=rows, noise=noise, generator=generator
+            )
             if is_observed():
-                notify(Event(self, u, theta, z, index, mask))
-            v = _rows_at(index, rows) if z is None else z @ rows.to(z.dtype)
-        if self.dropres is None or not self.training:
-            return v
-        bypass = u if residual is None else residual
-        mixed: Tensor = self.dropres(v, bypass.to(v.dtype), generator=generator)
-        return mixed
+                notify(Event(self, u, theta, z, index, mask, rows))
+            v = _rows_at(index, codes) if z is None else z @ codes.to(z.dtype)
+        if self.dropres is not None and self.training:
+            bypass = u if residual is None else _blank(residual, rows)
+            v = self.dropres.combine(v, bypass.to(v.dtype), rows, generator)
+        return v if rows is None else _filled(v, rows, fill, given)
+
+    if TYPE_CHECKING:
+        __call__ = forward
 
     @property
     def is_large(self) -> bool:
         """Whether :func:`dcgraph.mix` does the work, so that there is no matrix of logits."""
-        known = self.categorical.estimator in CODEBOOK_ESTIMATORS
-        return self.g is None and self.categories >= LARGE and known
+        if self.g is not None or self.categories < LARGE:
+            return False
+        return self.categorical.estimator in CODEBOOK_ESTIMATORS
 
     def _from_large(
         self,
         u: Tensor,
-        rows: Tensor,
+        codes: Tensor,
         mask: Tensor | None,
+        rows: Tensor | None,
         noise: Noise | None,
         generator: torch.Generator | None,
     ) -> Tensor:
-        self._check_width(u)
         choice = self.categorical
+        mask = _open_mask(mask, rows)
         noise = choice.noise if noise is None else noise
         if self.training:
+            choice.note_training()
             v, mixture = CODEBOOK_ESTIMATORS[choice.estimator](
-                *(u, rows), tau=choice.tau, beta=choice.beta,
+                *(u, codes), tau=choice.tau, beta=choice.beta,
                 mask=mask, noise=noise, generator=generator,
             )  # fmt: skip
             if is_observed():
-                notify(CodebookEvent(self, u, mask=mask, codebook=rows, mixture=mixture))
+                event = CodebookEvent(self, u, mask=mask, rows=rows, codebook=codes)
+                notify(replace(event, mixture=mixture))
             return v
         check_choice("decode", choice.decode, get_args(Decode))
         beta = 0.0 if choice.decode == "argmax" else 1.0
-        index, v = choose(u, rows, beta=beta, mask=mask, noise=noise, generator=generator)
+        index, v = choose(u, codes, beta=beta, mask=mask, noise=noise, generator=generator)
+        if rows is not None:
+            index = index.masked_fill(~rows, -1)
         if is_observed():
-            notify(CodebookEvent(self, u, index=index, mask=mask, codebook=rows))
+            notify(CodebookEvent(self, u, index=index, mask=mask, rows=rows, codebook=codes))
         return v
 
     def _check_width(self, u: Tensor) -> None:
@@ -311,6 +389,59 @@ class Discrete(nn.Module):
 def _rows_at(index: Tensor | None, rows: Tensor) -> Tensor:
     assert index is not None
     return F.embedding(index.clamp(min=0), rows).masked_fill(index.unsqueeze(-1) < 0, 0.0)
+
+
+def _blank(vectors: Tensor, rows: Tensor | None) -> Tensor:
+    """Zeros in place of padding: whatever is in it, NaN too, reaches nothing."""
+    if rows is None:
+        return vectors
+    if not isinstance(rows, Tensor) or rows.dtype != torch.bool or rows.shape != vectors.shape[:-1]:
+        kind = f"{rows.dtype} of shape {tuple(rows.shape)}" if isinstance(rows, Tensor) else rows
+        raise ValueError(
+            f"rows are {kind}; pass a bool tensor of shape {tuple(vectors.shape[:-1])}, one entry "
+            "for each vector, False where it is padding."
+        )
+    return torch.where(rows.unsqueeze(-1), vectors, 0.0)
+
+
+def _open_mask(mask: Tensor | None, rows: Tensor | None) -> Tensor | None:
+    """Padding may choose anything: an empty row would be an error."""
+    return mask if mask is None or rows is None else mask | ~rows.unsqueeze(-1)
+
+
+def _without_padding(
+    logits: Tensor, mask: Tensor | None, rows: Tensor | None
+) -> tuple[Tensor, Tensor | None]:
+    return _blank(logits, rows), _open_mask(mask, rows)
+
+
+def _noise_in(
+    rows: Tensor | None,
+    noise: Noise | None,
+    beta: Dial,
+    logits: Tensor,
+    generator: torch.Generator | None,
+) -> Noise | None:
+    """Noise that is drawn only for rows that are no padding; as it is, if there is none."""
+    if rows is None or isinstance(noise, Tensor) or is_zero(beta):
+        return noise
+    dtype = torch.promote_types(logits.dtype, torch.float32)
+    drawn = draw_gumbel_in(rows, logits.shape[-1], generator, dtype)
+    return drawn.neg_() if noise == "reversed" else drawn
+
+
+def _filled(v: Tensor, rows: Tensor, fill: Tensor | str, u: Tensor) -> Tensor:
+    if isinstance(fill, str):
+        check_choice("fill", fill, ("input", "zero"))
+        if fill == "zero":
+            return torch.where(rows.unsqueeze(-1), v, 0.0)
+        fill = u
+    if fill.shape != v.shape:
+        raise ValueError(
+            f"padding cannot come out as a fill of shape {tuple(fill.shape)}, for the output has "
+            f'shape {tuple(v.shape)}; pass a tensor of that shape, or fill="zero".'
+        )
+    return torch.where(rows.unsqueeze(-1), v, fill.to(v.dtype))
 
 
 _COMPILED = "_orig_mod"  # what torch.compile calls the module inside of the one it returns

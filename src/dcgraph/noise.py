@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, get_args
 
 import torch
-from jaxtyping import Float, Int
+import torch.distributed as dist
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from ._arguments import Distribution, check_choice
-from ._checks import Dial, broadcasts_into, check_dial, may_read, read
+from ._checks import Dial, broadcasts_into, check_dial, may_read, may_read_cpu, read
 
 __all__ = ["Distribution", "Noise", "gumbel"]
 
 Noise = Float[Tensor, "..."] | Distribution
 """Noise of scale 1: a tensor to replay, or the distribution to draw it from."""
 
+FEW = 1024
+"""Up to so many numbers on the CPU are drawn in fewer operations, from 53 bits in place of 62."""
+
+_LARGEST_EXPONENTIAL = 64.0  # beyond the largest that 53 bits give: -log(u) at u = 0, else infinite
 _BITS = 62
+# The largest number below 1 as a factor keeps u < 1; bits are never 0, which keeps u > 0.
+_SCALES = {
+    dtype: (1 - torch.finfo(dtype).eps / 2) * 2.0**-_BITS
+    for dtype in (torch.float32, torch.float64)
+}
 
 
 def gumbel(
@@ -30,10 +41,14 @@ def gumbel(
 ) -> Float[Tensor, "..."]:
     r"""Gumbel(0, beta) noise: :math:`\epsilon = -\beta \log E` with :math:`E \sim` Exp(1).
 
-    Always finite, between -2.9 beta and 44 beta in float32. The upper tail, which decides an
+    Always finite, between -4.2 beta and 43 beta in float32. The upper tail, which decides an
     argmax, is fine because E = -log(1 - u) is formed from 62 random bits that keep their relative
-    precision near u = 0. (torch's own samplers on CUDA and in compiled code stop at E = 6e-8, that
-    is at 16.6: among 10 million equal categories the winner is then often a tie.)
+    precision near u = 0. (Up to 1,024 numbers on the CPU come from 53 bits, which end at 37 beta.)
+    torch's own samplers on CUDA and in compiled code stop at E = 6e-8, that is at 16.6: among 10
+    million equal categories the winner is then often a tie.
+
+    Where torch.distributed runs, every rank has noise of its own, even if all were seeded alike;
+    with a ``generator`` it is only what that one draws.
 
     >>> import torch, dcgraph as dc
     >>> dc.gumbel([2, 3], beta=0.0)
@@ -61,13 +76,16 @@ def random_keys(
     count: int, device: torch.device, generator: torch.Generator | None = None
 ) -> Int[Tensor, " {count}"]:
     """Random int64 from that generator, or torch's global one of that device."""
-    return torch.randint(1 << _BITS, (count,), device=device, **_from(generator))
+    return _random_bits((count,), generator, device)
 
 
 def draw_uniform(
     shape: Sequence[int], generator: torch.Generator | None, device: torch.device
 ) -> Tensor:
     """Float32 in [0, 1)."""
+    if _own_noise(generator):
+        bits = _random_bits(shape, generator, device)
+        return (bits >> _BITS - 24).to(torch.float32).mul_(2.0**-24)
     return torch.rand(tuple(shape), dtype=torch.float32, device=device, **_from(generator))
 
 
@@ -78,11 +96,87 @@ def draw_gumbel(
     device: torch.device | str | None,
 ) -> Tensor:
     """Gumbel(0, 1) in float32 or float64."""
-    bits = torch.randint(1 << _BITS, tuple(shape), device=device, **_from(generator))
-    # The largest float below 1 as a factor keeps u < 1, the half step keeps u > 0.
-    scale = (1 - torch.finfo(dtype).eps / 2) * 2.0**-_BITS
-    minus_exponential = bits.to(dtype).add_(0.5).mul_(-scale).log1p_()
-    return minus_exponential.neg_().log_().neg_()
+    return draw_minus_gumbel(shape, generator, dtype, device).neg_()
+
+
+def draw_minus_gumbel(
+    shape: Sequence[int],
+    generator: torch.Generator | None,
+    dtype: torch.dtype,
+    device: torch.device | str | None,
+) -> Tensor:
+    """log E, for who has a factor to multiply with anyway."""
+    if _are_few(shape, device) and not _own_noise(generator):
+        # In float64 -log(u) is fine enough near u = 1.
+        uniform = torch.rand(tuple(shape), dtype=torch.float64, device=device, **_from(generator))
+        return uniform.log_().to(dtype).neg_().clamp(max=_LARGEST_EXPONENTIAL).log_()
+    bits, scale = _random_bits(shape, generator, device), -_SCALES[dtype]
+    return bits.to(dtype).mul_(scale).log1p_().neg_().log_()
+
+
+def _are_few(shape: Sequence[int], device: torch.device | str | None) -> bool:
+    """Numbers for which fewer operations count more than faster ones; not those of many models."""
+    on_cpu = device is None or torch.device(device).type == "cpu"
+    return on_cpu and may_read_cpu() and math.prod(shape) <= FEW
+
+
+def draw_gumbel_in(
+    rows: Bool[Tensor, "*batch"],
+    categories: int,
+    generator: torch.Generator | None,
+    dtype: torch.dtype,
+) -> Float[Tensor, "*batch {categories}"]:
+    """Noise for the rows that are True, and zeros elsewhere: padding draws nothing.
+
+    Where no values can be read (compiled, captured and vmapped calls, CUDA) padding draws, too.
+    """
+    count = read(rows.sum()) if may_read(rows) else None
+    if count is None:
+        return draw_gumbel((*rows.shape, categories), generator, dtype, rows.device)
+    noise = torch.zeros(*rows.shape, categories, dtype=dtype, device=rows.device)
+    noise[rows] = draw_gumbel((int(count), categories), generator, dtype, rows.device)
+    return noise
+
+
+def _own_noise(generator: torch.Generator | None) -> bool:
+    """Whether ranks draw apart: several of them, and no generator that says what to draw."""
+    if generator is not None or not (dist.is_available() and dist.is_initialized()):
+        return False
+    return dist.get_world_size() > 1
+
+
+def _random_bits(
+    shape: Sequence[int], generator: torch.Generator | None, device: torch.device | str | None
+) -> Tensor:
+    """62 random bits each, as int64; not all of them are 0."""
+    bits = torch.randint(1, 1 << _BITS, tuple(shape), device=device, **_from(generator))
+    return _of_rank(bits, dist.get_rank()) if _own_noise(generator) else bits
+
+
+def _of_rank(bits: Int[Tensor, "*shape"], rank: int) -> Int[Tensor, "*shape"]:
+    """Other 62 bits for every rank except 0: the steps of SplitMix64 (Steele et al., 2014).
+
+    Seeded alike, all ranks draw the same bits. Each then goes to another place of a sequence whose
+    numbers have nothing to do with each other; nothing is kept, so that a run resumes from torch's
+    random state as ever, and captured and compiled code does the same.
+    """
+    if rank == 0:
+        return bits
+    x = bits + _signed(rank * 0x9E3779B97F4A7C15)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        x = (x ^ _shifted(x, shift)) * _signed(factor)
+    return (x ^ _shifted(x, 31)) & (1 << _BITS) - 1 | 1
+
+
+def _signed(value: int) -> int:
+    """64 bits as torch has them."""
+    value &= (1 << 64) - 1
+    return value - (1 << 64) if value >> 63 else value
+
+
+def _shifted(x: Tensor, shift: int) -> Tensor:
+    """To the right, with zeros from the left."""
+    return x >> shift & (1 << 64 - shift) - 1
 
 
 def _from(generator: torch.Generator | None) -> dict[str, Any]:

@@ -102,6 +102,11 @@ def piecewise(points: Sequence[tuple[int, Number]]) -> Schedule:
     return _Piecewise(tuple(points))
 
 
+def is_constant(schedule: Schedule) -> bool:
+    """Whether it is known to be the same at every step."""
+    return isinstance(schedule, _Constant)
+
+
 @dataclass(frozen=True, repr=False)
 class _Called:
     """Prints as the call that made it."""

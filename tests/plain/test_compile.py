@@ -164,7 +164,7 @@ def test_edges_of_trees_equal_eager_given_the_noise(structure: str) -> None:
     used = torch.arange(5) < torch.tensor([[5], [4], [2]])
 
     def edges(theta: Tensor) -> Tensor:
-        return node(theta, used=used, noise=noise)  # type: ignore[no-any-return]
+        return node(theta, rows=used, noise=noise)
 
     # Traced without making code of it: the steps are unrolled, and code for that takes its time.
     compiled = torch.compile(edges, fullgraph=True, backend="aot_eager")

@@ -190,7 +190,7 @@ def test_captured_edges_of_trees_and_their_gradient(structure: str) -> None:
     noise = dc.gumbel([4, 7, 7], device="cuda")
 
     def step() -> tuple[Tensor, Tensor]:
-        edges = node(theta, used=used, noise=noise)
+        edges = node(theta, rows=used, noise=noise)
         return edges.detach(), torch.autograd.grad(edges.square().sum(), theta)[0]
 
     side = torch.cuda.Stream()

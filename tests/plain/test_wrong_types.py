@@ -46,10 +46,7 @@ QUERY, CODEBOOK = torch.zeros(3, 4), torch.zeros(5, 4)
         (lambda: dials(tau="8"), "tau='8' is a str; pass a number or a schedule"),
         (lambda: dials(alpha=True), "alpha=True is a bool; pass a number or a schedule"),
         (lambda: constant(None), "value=None is a NoneType; pass a number"),
-        (
-            lambda: dials().attach(population(categorical, [0, 1])),
-            r"model is a Population; .*population.set_dials\(\[...\]\)",
-        ),
+        (lambda: dials().attach([categorical()]), "model is a list; pass a torch.nn.Module"),
         (lambda: population(categorical, 5), r"seeds is an int; .*such as range\(5\)"),
         (lambda: population(categorical, [0.5]), "'float' object cannot be interpreted"),
     ],

@@ -22,18 +22,18 @@ def test_node_relaxes_in_training_and_is_a_tree_in_eval(name: str) -> None:
     theta, noise = torch.randn(3, 6, 6), dc.gumbel((3, 6, 6))
     used = torch.arange(6) < torch.tensor([[6], [5], [2]])
     mask = (torch.rand(3, 6, 6) < 0.7) | (torch.arange(6) == 0)
-    relaxed = node(theta, mask=mask, used=used, noise=noise)
+    relaxed = node(theta, mask=mask, rows=used, noise=noise)
     torch.testing.assert_close(
         relaxed, structure.marginals((theta + 0.5 * noise) / 2.0, mask, used)
     )
-    assert not torch.equal(node(theta, used=used), node(theta, used=used))
+    assert not torch.equal(node(theta, rows=used), node(theta, rows=used))
     node.eval()
     for decode, parents in (
         ("argmax", structure.argmax(theta, mask, used)),
         ("sample", structure.sample(theta, mask, used, noise=noise)),
     ):
         node.decode = decode  # type: ignore[assignment]
-        edges = node(theta, mask=mask, used=used, noise=noise)
+        edges = node(theta, mask=mask, rows=used, noise=noise)
         expected = dc.one_hot(parents, 6)
         if name == "spanning_tree":
             expected = expected + expected.mT
@@ -63,7 +63,7 @@ class Parser(nn.Module):
     def forward(self, x: Tensor, noise: Tensor | None = None) -> Tensor:
         scores = self.score(x).unflatten(-1, (6, 6))
         used = torch.arange(6) < torch.tensor([[6], [5], [4]])
-        received: Tensor = self.edge(scores, used=used, noise=noise)[..., 0].sum(-1)
+        received: Tensor = self.edge(scores, rows=used, noise=noise)[..., 0].sum(-1)
         return received
 
 
@@ -93,7 +93,7 @@ def test_gap_counts_only_rows_with_a_choice() -> None:
     dc.Dials(tau=0.01, beta=0.0).attach(node)
     theta = torch.randn(6, 6, requires_grad=True)
     used = torch.arange(6) < 4
-    report = dc.probe(node, lambda: node(theta, used=used).sum())
+    report = dc.probe(node, lambda: node(theta, rows=used).sum())
     assert report.readings[0].gap == pytest.approx(0.0, abs=1e-6)
 
 

@@ -154,8 +154,16 @@ class CodebookEvent(Event):
         assert self.mixture is not None
         return self.mixture
 
+    def spread(self) -> float:
+        """From the covariance of the rows; as if none were masked."""
+        codes, query = self._codebook.float(), self.valid(self._query).float()
+        centred = codes - codes.mean(0)
+        variance = ((query @ (centred.mT @ centred / len(codes))) * query).sum(-1)
+        return variance.mean().sqrt().item()
+
     def chosen(self) -> Tensor:
-        return self._mixture.chosen() if self.index is None else self.index
+        index = self._mixture.chosen() if self.index is None else self.index
+        return index if self.rows is None else index.masked_fill(~self.rows, -1)
 
     def most_probable(self) -> Tensor:
         return choose(self._query, self._codebook, beta=0.0, mask=self.mask)[0]

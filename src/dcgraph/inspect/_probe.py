@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from .._observe import Event, observing
+from .._observe import Event, forked, observing, restored
 from ..nodes import named_nodes
 
 SATURATED = 0.99
@@ -140,7 +139,7 @@ def probe(model: nn.Module, closure: Callable[[], Tensor]) -> Report:
     names = {id(node): name for name, node in named_nodes(model)}
     if not names:
         raise ValueError(f"{type(model).__name__} has no discrete nodes to probe.")
-    with _restored(model), torch.inference_mode(False), torch.enable_grad():
+    with restored(model), torch.inference_mode(False), torch.enable_grad():
         hard_loss, hard = _run(model, closure, names, training=False)
         loss, soft = _run(model, closure, names, training=True)
         gradients = _gradients(loss, list(soft.values()))
@@ -149,32 +148,6 @@ def probe(model: nn.Module, closure: Callable[[], Tensor]) -> Report:
         for (name, call), event in soft.items()
     )
     return Report(loss.item(), hard_loss.item(), readings)
-
-
-@contextmanager
-def _restored(model: nn.Module) -> Iterator[None]:
-    """Put modes, gradients and buffers (a BatchNorm's statistics, say) back afterwards."""
-    modes = [(module, module.training) for module in model.modules()]
-    gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
-    for parameter, _ in gradients:
-        parameter.grad = None
-    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
-    try:
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training
-        for parameter, gradient in gradients:
-            parameter.grad = gradient
-        with torch.no_grad():
-            for buffer, value in buffers:
-                buffer.copy_(value)
-
-
-def _forked(model: nn.Module) -> AbstractContextManager[None]:
-    """Random states of the CPU and of the model's GPUs as they are now again afterwards."""
-    tensors = (*model.parameters(), *model.buffers())
-    return torch.random.fork_rng(sorted({t.device.index for t in tensors if t.is_cuda}))
 
 
 def _run(
@@ -191,7 +164,7 @@ def _run(
             calls[name] += 1
 
     model.train(training)
-    with _forked(model), observing(record):
+    with forked(model), observing(record):
         loss = closure()
     if not isinstance(loss, Tensor) or loss.numel() != 1:
         raise ValueError(

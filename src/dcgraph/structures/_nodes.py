@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -87,7 +87,7 @@ class TreeEdges(Categorical):
         logits: Float[Tensor, "*batch n n"],
         *,
         mask: Bool[Tensor, "..."] | None = None,
-        used: Bool[Tensor, "..."] | None = None,
+        rows: Bool[Tensor, "..."] | None = None,
         noise: Noise | None = None,
         generator: torch.Generator | None = None,
     ) -> Float[Tensor, "*batch n n"]:
@@ -96,16 +96,17 @@ class TreeEdges(Categorical):
         Args:
             logits: the scores theta.
             mask: True where an edge may be chosen, broadcast against the scores.
-            used: True for the nodes of the tree, [..., n]; the others are padding.
+            rows: True for the nodes of the tree, [..., n]; the others are padding.
             noise: Gumbel noise of scale 1 to replay, of the shape of the scores.
             generator: where to draw from; None is torch's global generator.
         """
-        relaxed, index = self.decide(logits, mask=mask, used=used, noise=noise, generator=generator)
+        relaxed, index = self.decide(logits, mask=mask, rows=rows, noise=noise, generator=generator)
         if is_observed():
-            given = graph(logits, mask, used)
+            given = graph(logits, mask, rows)
             # A row without choice shows all of its scores: an empty one would be an error.
             shown = given.allowed | ~given.has_parent.unsqueeze(-1)
-            notify(Event(self, logits, logits, relaxed, index, shown))
+            valid = None if rows is None else rows.expand(logits.shape[:-1])
+            notify(Event(self, logits, logits, relaxed, index, shown, valid))
         if relaxed is not None:
             return relaxed
         assert index is not None
@@ -117,7 +118,7 @@ class TreeEdges(Categorical):
         logits: Float[Tensor, "*batch n n"],
         *,
         mask: Bool[Tensor, "..."] | None = None,
-        used: Bool[Tensor, "..."] | None = None,
+        rows: Bool[Tensor, "..."] | None = None,
         noise: Noise | None = None,
         generator: torch.Generator | None = None,
     ) -> tuple[Float[Tensor, "*batch n n"] | None, Int[Tensor, "*batch n"] | None]:
@@ -125,17 +126,21 @@ class TreeEdges(Categorical):
         structure = STRUCTURES[self.structure]
         noise = self.noise if noise is None else noise
         if self.training:
+            self.note_training()
             check_dial("tau", self.tau)
             check_dial("beta", self.beta)
             check_noise(noise, logits)
             theta = logits.to(torch.promote_types(logits.dtype, torch.float32))
             gumbel = standard_noise(noise, theta, generator)
             perturbed = torch.addcmul(theta, gumbel, self.beta.to(theta.dtype)) / self.tau
-            return structure.marginals(perturbed, mask, used).to(logits.dtype), None
+            return structure.marginals(perturbed, mask, rows).to(logits.dtype), None
         check_choice("decode", self.decode, ("argmax", "sample"))
         if self.decode == "argmax":
-            return None, structure.argmax(logits, mask, used)
-        return None, structure.sample(logits, mask, used, noise=noise, generator=generator)
+            return None, structure.argmax(logits, mask, rows)
+        return None, structure.sample(logits, mask, rows, noise=noise, generator=generator)
+
+    if TYPE_CHECKING:
+        __call__ = forward
 
     def extra_repr(self) -> str:
         noise = "" if self.noise == "gumbel" else f", noise={self.noise!r}"

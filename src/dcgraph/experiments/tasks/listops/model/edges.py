@@ -82,8 +82,7 @@ class Edges(nn.Module):
             return F.one_hot(parents.clamp(min=0), length) * (parents >= 0).float().unsqueeze(-1)
         scores: Tensor = self.encode(tokens)
         if isinstance(self.choice, TreeEdges):
-            tree: Tensor = self.choice(scores, used=used)
-            return tree
+            return self.choice(scores, rows=used)
         if not self.silent_root:
             # As in the paper's code, where the root has no scores of its own.
             scores = scores * (place > 0).to(scores.dtype).unsqueeze(-1)

@@ -140,8 +140,8 @@ def _shares(node: Discrete, x: Tensor) -> tuple[Tensor, Tensor]:
         return one, one
     if dropres.mode == "weighted":
         return dropres.alpha * one, (1 - dropres.alpha) * one
-    gate = draw_gate(x.shape, dropres.alpha, dropres.gate, None, x.device)
-    return one, gate.squeeze(-1).to(x.dtype)
+    gate = draw_gate(x.shape, dropres.alpha, dropres.gate, None, x.device).squeeze(-1).to(x.dtype)
+    return 1 - gate if dropres.mode == "replace" else one, gate
 
 
 def _has_kernel(node: Discrete, x: Tensor) -> bool:

@@ -1,0 +1,200 @@
+"""The distribution of a choice, in the conventions of :mod:`torch.distributions`."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.distributions import Distribution, constraints, register_kl
+from torch.distributions.utils import lazy_property
+
+from ._checks import Dial, check_logits, check_mask, check_rows
+from .functional import entropy, gumbel_softmax, one_hot, sample
+from .noise import Noise
+
+__all__ = ["OneHotCategorical"]
+
+
+class OneHotCategorical(Distribution):
+    r"""A choice among K categories, p = softmax(theta), with one-hot vectors as values.
+
+    It is :class:`torch.distributions.OneHotCategorical` with masks and with noise that is finite:
+    ``batch_shape`` is that of the rows, ``event_shape`` is [K]. ``logits`` [..., 8, K] are eight
+    choices; ``torch.distributions.Independent(q, 1)`` makes one event of them.
+    Everything is computed in float32 at least, and handed back in the dtype of the logits.
+
+    Args:
+        logits: theta, unnormalised log-probabilities. An entry of -inf is never chosen.
+        mask: True where a category may be chosen, broadcast against the logits.
+        validate_args: check the values handed to :meth:`log_prob`; None is torch's default.
+
+    >>> import torch, dcgraph as dc
+    >>> q = dc.OneHotCategorical(torch.tensor([[2.0, 0.0, 1.0]]), torch.tensor([True, True, False]))
+    >>> q.probs
+    tensor([[0.8808, 0.1192, 0.0000]])
+    >>> q.log_prob(torch.tensor([0])), q.log_prob(torch.tensor([[1.0, 0.0, 0.0]]))
+    (tensor([-0.1269]), tensor([-0.1269]))
+    >>> torch.distributions.kl_divergence(q, q.uniform())
+    tensor([0.3278])
+    """
+
+    arg_constraints = {"logits": constraints.independent(constraints.real, 1)}  # noqa: RUF012
+    support = constraints.one_hot
+    has_enumerate_support = True
+    has_rsample = True
+
+    def __init__(
+        self,
+        logits: Float[Tensor, "*batch categories"],
+        mask: Bool[Tensor, "..."] | None = None,
+        *,
+        validate_args: bool | None = None,
+    ) -> None:
+        check_logits(logits, -1)
+        theta = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        if mask is not None:
+            check_mask(mask, logits)
+            theta = theta.masked_fill(~mask, -math.inf)
+        self.logits = theta.to(logits.dtype)
+        self._checked = check_rows(theta, -1)
+        # The arguments were checked here: torch's check would refuse logits of -inf.
+        super().__init__(logits.shape[:-1], logits.shape[-1:], validate_args=False)
+        self._validate_args = (
+            Distribution._validate_args if validate_args is None else validate_args
+        )
+
+    @lazy_property
+    def _log_probs(self) -> Tensor:
+        """log p in the compute dtype; a row without any category has -inf everywhere."""
+        theta = self.logits.to(torch.promote_types(self.logits.dtype, torch.float32))
+        if self._checked:
+            return theta.log_softmax(-1)
+        empty = (theta == -math.inf).all(-1, keepdim=True)
+        return theta.masked_fill(empty, 0.0).log_softmax(-1).masked_fill(empty, -math.inf)
+
+    @property
+    def log_probs(self) -> Float[Tensor, "*batch categories"]:
+        """log p of every category, -inf where it is masked."""
+        return self._log_probs.to(self.logits.dtype)
+
+    @property
+    def probs(self) -> Float[Tensor, "*batch categories"]:
+        """p of every category."""
+        return self._log_probs.exp().to(self.logits.dtype)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.probs
+
+    @property
+    def variance(self) -> Tensor:
+        p = self._log_probs.exp()
+        return (p * (1 - p)).to(self.logits.dtype)
+
+    @property
+    def mode(self) -> Float[Tensor, "*batch categories"]:
+        index = sample(self.logits, beta=0.0)
+        return one_hot(index, self.event_shape[0], self.logits.dtype)
+
+    def log_prob(self, value: Float[Tensor, "..."] | Int[Tensor, "..."]) -> Float[Tensor, "..."]:
+        """log p of one-hot vectors [..., K] of a floating dtype, or of indices [...] of integers.
+
+        -inf for a category that is masked.
+        """
+        if value.is_floating_point():
+            if self._validate_args:
+                self._validate_sample(value)
+            index = value.argmax(-1)
+        else:
+            if self._validate_args:
+                self._check_indices(value)
+            index = value
+        shape = torch.broadcast_shapes(index.shape, self.batch_shape)
+        log_p = self._log_probs.expand(*shape, *self.event_shape)
+        found = log_p.gather(-1, index.long().expand(shape).unsqueeze(-1)).squeeze(-1)
+        return found.to(self.logits.dtype)
+
+    def _check_indices(self, index: Tensor) -> None:
+        categories = self.event_shape[0]
+        if index.dtype == torch.bool or not ((index >= 0) & (index < categories)).all():
+            raise ValueError(
+                f"log_prob of indices takes integers from 0 to {categories - 1}; one-hot vectors "
+                "are of a floating dtype."
+            )
+
+    def entropy(self) -> Float[Tensor, "*batch"]:
+        """In nats; 0 for a single category."""
+        return entropy(self.logits)
+
+    @torch.no_grad()
+    def sample(  # type: ignore[override]
+        self,
+        sample_shape: torch.Size | tuple[int, ...] = (),
+        *,
+        generator: torch.Generator | None = None,
+    ) -> Float[Tensor, "..."]:
+        """One-hot vectors [*sample_shape, *batch, K], without gradient."""
+        index = self.sample_index(sample_shape, generator=generator)
+        return one_hot(index, self.event_shape[0], self.logits.dtype)
+
+    @torch.no_grad()
+    def sample_index(
+        self,
+        sample_shape: torch.Size | tuple[int, ...] = (),
+        *,
+        generator: torch.Generator | None = None,
+    ) -> Int[Tensor, "..."]:
+        """The same as indices [*sample_shape, *batch], -1 for a row without any category."""
+        return sample(self._expanded_logits(sample_shape), generator=generator)
+
+    def rsample(  # type: ignore[override]
+        self,
+        sample_shape: torch.Size | tuple[int, ...] = (),
+        *,
+        tau: Dial = 1.0,
+        beta: Dial = 1.0,
+        hard: bool = False,
+        noise: Noise | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Float[Tensor, "..."]:
+        """Relaxed one-hot vectors with gradients: :func:`dcgraph.gumbel_softmax` of the logits.
+
+        Only with ``beta=1`` and ``hard=True`` is it a draw of this distribution. So a relaxed ELBO
+        is no bound on the likelihood: report the one at :meth:`sample`.
+        """
+        theta = self._expanded_logits(sample_shape)
+        return gumbel_softmax(theta, tau, beta=beta, hard=hard, noise=noise, generator=generator)
+
+    def _expanded_logits(self, sample_shape: torch.Size | tuple[int, ...]) -> Tensor:
+        return self.logits.expand(*sample_shape, *self.logits.shape)
+
+    def uniform(self) -> OneHotCategorical:
+        """All categories that are not masked, equally probable: the usual prior."""
+        flat = torch.zeros_like(self.logits).masked_fill(self.logits == -math.inf, -math.inf)
+        return OneHotCategorical(flat, validate_args=self._validate_args)
+
+    def enumerate_support(self, expand: bool = True) -> Float[Tensor, "..."]:
+        """All K one-hot vectors, [K, *batch, K]; those of masked categories too."""
+        categories = self.event_shape[0]
+        values = torch.eye(categories, dtype=self.logits.dtype, device=self.logits.device)
+        values = values.view(categories, *(1,) * len(self.batch_shape), categories)
+        return values.expand(categories, *self.batch_shape, categories) if expand else values
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> OneHotCategorical:
+        logits = self.logits.expand(*batch_shape, *self.event_shape)
+        return OneHotCategorical(logits, validate_args=self._validate_args)
+
+    def __repr__(self) -> str:
+        return f"OneHotCategorical({self.event_shape[0]} categories, {self.batch_shape})"
+
+
+@register_kl(OneHotCategorical, OneHotCategorical)  # type: ignore[untyped-decorator]
+def _kl(p: OneHotCategorical, q: OneHotCategorical) -> Tensor:
+    r""":math:`\sum_i p_i (\log p_i - \log q_i)`; categories that p never chooses count nothing."""
+    log_p, log_q = p._log_probs, q._log_probs
+    never = log_p == -math.inf
+    difference = log_p.masked_fill(never, 0.0) - log_q.masked_fill(never, 0.0)
+    return (log_p.exp() * difference).sum(-1).to(p.logits.dtype)
