@@ -36,8 +36,10 @@ import dcgraph as dc
 from dcgraph.experiments.engine import Batch, Data
 from dcgraph.experiments.engine.memory import keep_freed_memory
 from dcgraph.experiments.engine.order import order_of_epoch, schedule_of_epoch
+from dcgraph.experiments.engine.settings import dials_of
 from dcgraph.experiments.engine.step import Stepper, batches_per_epoch
 from dcgraph.experiments.tasks import get_task
+from dcgraph.population._rows import RowPopulation
 
 REPLICAS = {"cpu": (1, 4), "cuda": (1, 16, 40)}
 SECONDS = {"cpu": 60, "cuda": 20}  # of timed steps, all contenders together
@@ -118,8 +120,8 @@ def exact_batches(data: Data) -> list[Batch]:
 def population(data: Data, device: torch.device, size: int) -> Contender:
     """The paper's network ``size`` times as one program: eager on the CPU, captured on CUDA."""
     replicas = [replace(PAPER, seed=seed) for seed in range(size)]
-    models = dc.Population(lambda: TASK.model(PAPER), range(size), device)
-    models.set_dials([dc.Dials(**settings.schedules(), every=1).at(0) for settings in replicas])
+    models = RowPopulation(lambda: TASK.model(PAPER), range(size), device)
+    dials_of(replicas).attach(models)
     batches = batches_per_epoch(data, PAPER.batch)
     orders = [
         [order_of_epoch(count, replica.seed, 0, table) for replica in replicas]

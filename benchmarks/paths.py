@@ -35,6 +35,7 @@ from dcgraph.experiments.tasks.paths.data.graph import KnowledgeGraph, Queries
 from dcgraph.experiments.tasks.paths.operators import complex_product
 from dcgraph.experiments.tasks.paths.settings import PAPER, PathSettings
 from dcgraph.experiments.tasks.paths.task import Paths, batch_maker
+from dcgraph.population._rows import RowPopulation
 
 RELATIONS = 11
 HOPS = {"cpu": (3,), "cuda": (1, 3, 5)}
@@ -166,8 +167,8 @@ def plain(way: str, size: Size, hops: int, device: torch.device, precision: str)
 def fast(size: Size, hops: int, device: torch.device, precision: str) -> Contender:
     task, settings = Random(size, hops), settings_of(size, precision)
     data = task.data(settings).to(device)
-    models = dc.Population(lambda: task.model(settings), [0], device)
-    models.set_dials([{"tau": TAU, "beta": BETA, "alpha": ALPHA}])
+    models = RowPopulation(lambda: task.model(settings), [0], device)
+    dc.Dials.constant(models, tau=TAU, beta=BETA, alpha=ALPHA)
     order = [[torch.arange(STEPS * size.batch)]]
     with stopwatch(device) as setup:
         stepper = Stepper(task, models, [settings], data, 10**6)

@@ -33,10 +33,12 @@ from torch import Tensor, nn
 import dcgraph as dc
 from dcgraph.experiments.engine import Data
 from dcgraph.experiments.engine.memory import keep_freed_memory
+from dcgraph.experiments.engine.settings import dials_of
 from dcgraph.experiments.engine.step import Stepper
 from dcgraph.experiments.tasks.addition.data.examples import to_batch
 from dcgraph.experiments.tasks.addition.settings import PAPER
 from dcgraph.experiments.tasks.addition.task import Addition
+from dcgraph.population._rows import RowPopulation
 
 REPLICAS = {"cpu": (1, 8, 32), "cuda": (1, 8, 64)}
 SECONDS = {"cpu": 60, "cuda": 25}  # of timed steps, all contenders together
@@ -110,8 +112,8 @@ def plain(data: Data, device: torch.device, *, fused: bool) -> Contender:
 def population(data: Data, device: torch.device, size: int, *, compiled: bool) -> Contender:
     """The same network ``size`` times as one program: eager on the CPU, captured on CUDA."""
     replicas = [replace(PAPER, seed=seed) for seed in range(size)]
-    models = dc.Population(lambda: TASK.model(PAPER), range(size), device)
-    models.set_dials([dc.Dials(**settings.schedules(), every=1).at(0) for settings in replicas])
+    models = RowPopulation(lambda: TASK.model(PAPER), range(size), device)
+    dials_of(replicas).attach(models)
     orders = [torch.randperm(PAIRS) for _ in replicas]
 
     with stopwatch(device) as setup:

@@ -14,7 +14,9 @@ from torch import Tensor
 import dcgraph as dc
 from captured import losses_of_captured_steps
 from dcgraph.experiments.engine import Callbacks, Interrupted, train
+from dcgraph.experiments.engine.settings import dials_of
 from dcgraph.experiments.engine.step import Stepper
+from dcgraph.population._rows import RowPopulation
 from models import Adder
 from parity import QUICK, Lengths, Parity
 from statistics_of_fit import chi_square_p, kolmogorov_p
@@ -138,7 +140,8 @@ def test_a_captured_step_sees_dials_move_and_draws_fresh_noise() -> None:
     task = Parity()
     replicas = [replace(QUICK, seed=0), replace(QUICK, seed=0)]
     outcome = train(task, replicas, task.data(QUICK), device="cuda")
-    assert outcome.population.dials["beta"][0] > 0  # moved while the graph was replayed
+    ((_, node),) = dc.named_nodes(outcome.population)
+    assert node.beta[0] > 0  # moved while the graph was replayed
     assert not torch.equal(outcome.population.weights[0], outcome.population.weights[1])
 
 
@@ -146,8 +149,8 @@ def test_a_captured_evaluation_sees_new_weights() -> None:
     task, device = Parity(), torch.device("cuda")
     replicas = [replace(QUICK, seed=seed) for seed in range(3)]
     data = task.data(QUICK).to(device)
-    population = dc.Population(lambda: task.model(QUICK), range(3), device)
-    population.set_dials([dc.Dials(**settings.schedules()).at(0) for settings in replicas])
+    population = RowPopulation(lambda: task.model(QUICK), range(3), device)
+    dials_of(replicas).attach(population)
     stepper = Stepper(task, population, replicas, data, 100)
     weights = [torch.randn_like(population.weights) for _ in range(3)]
     eager = [stepper._measure_all(w, "test", "argmax")["accuracy"] for w in weights]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 import dcgraph as dc
 from dcgraph.codebook._functions import using
@@ -19,7 +20,12 @@ mix: Any = dc.mix
 dials: Any = dc.Dials
 constant: Any = dc.constant
 population: Any = dc.Population
+lstm: Any = dc.population.LSTM
 QUERY, CODEBOOK = torch.zeros(3, 4), torch.zeros(5, 4)
+
+
+def packed_sequence() -> object:
+    return nn.utils.rnn.pack_padded_sequence(torch.zeros(6, 2, 4), torch.tensor([6, 3]))
 
 
 @pytest.mark.parametrize(
@@ -49,6 +55,8 @@ QUERY, CODEBOOK = torch.zeros(3, 4), torch.zeros(5, 4)
         (lambda: dials().attach([categorical()]), "model is a list; pass a torch.nn.Module"),
         (lambda: population(categorical, 5), r"seeds is an int; .*such as range\(5\)"),
         (lambda: population(categorical, [0.5]), "'float' object cannot be interpreted"),
+        (lambda: population(lambda: 3, [0]), "build made a int; it must make a torch.nn.Module"),
+        (lambda: lstm(4, 3)(packed_sequence()), "is a PackedSequence, .* padded sequences"),
     ],
 )
 def test_wrong_types(call: Callable[[], object], words: str) -> None:

@@ -101,13 +101,10 @@ def test_gap_counts_only_rows_with_a_choice() -> None:
 @pytest.mark.parametrize("training", [True, False])
 def test_a_population_of_parsers_equals_single_parsers(name: str, training: bool) -> None:
     population = Population(lambda: Parser(name), [0, 1, 2], torch.device("cpu"))
-    dials = [{"tau": 1.0 + r, "beta": 0.5 * r} for r in range(3)]
-    population.set_dials(dials)
-    population.template.train(training)
+    dc.Dials.constant(population, tau=[1.0, 2.0, 3.0], beta=[0.0, 0.5, 1.0])
+    population.train(training)
     x, noise = torch.randn(3, 1), dc.gumbel((3, 3, 6, 6))
-    mapped = population.map(
-        lambda model, noise: model(x, noise), population.weights, noise, in_dims=(0,)
-    )
+    mapped = population.map(lambda model, noise: model(x, noise), noise, in_dims=0)
     for r in range(3):
         torch.testing.assert_close(mapped[r], population.replica(r)(x, noise[r]))
 

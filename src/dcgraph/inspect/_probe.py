@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -53,6 +53,7 @@ class Reading:
     saturated: float | None = None  # share of relaxed rows with an entry above SATURATED
     gap: float | None = None  # distance of relaxed and hard rows, see probe
     by_category: Categories | None = None  # for nodes with at most LISTED categories
+    group: int | None = None  # which of the groups it is, where groups are asked for
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,9 @@ class Report:
         return asdict(self)
 
     def __str__(self) -> str:
-        rows = [_COLUMNS, *map(self._cells, self.readings)]
+        grouped = any(reading.group is not None for reading in self.readings)
+        head = tuple("call, group" if grouped and c == "call" else c for c in _COLUMNS)
+        rows = [head, *map(self._cells, self.readings)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = [
             "  ".join(
@@ -85,7 +88,7 @@ class Report:
         of = f"/{reading.categories}" if reading.categories else ""
         return (
             reading.name,
-            str(reading.call),
+            str(reading.call) if reading.group is None else f"{reading.call}, {reading.group}",
             _number(reading.gradient, ".2e"),
             _number(ratio, ".2g"),
             _number(reading.logit_gradient, ".2e"),
@@ -108,14 +111,15 @@ def _number(value: float | int | None, form: str) -> str:
     return "-" if value is None else format(value, form)
 
 
-def probe(model: nn.Module, closure: Callable[[], Tensor]) -> Report:
+def probe(model: nn.Module, closure: Callable[[], Tensor], *, groups: int | None = None) -> Report:
     """Look inside the chain: run ``closure`` in training mode and in hard mode, and report.
 
     One row per call of a node, in call order (a node called k times gives k rows), and one for
     each tensor passed through :func:`dcgraph.watch`. The ``soft-hard gap`` is the mean distance
     between the relaxed row z of the training run and the one-hot row of the hard run, half the sum
     of |differences|: 0 when the discrete model does what the relaxed one does, 1 when it always
-    chooses otherwise. Rows that choose nothing do not count.
+    chooses otherwise. Rows that choose nothing do not count there, and padding (``rows=`` of a
+    node) counts nowhere.
 
     A gradient is the whole one of that tensor: what else uses it, such as the residual or a second
     node, counts too. Raw data as input have none.
@@ -129,6 +133,9 @@ def probe(model: nn.Module, closure: Callable[[], Tensor]) -> Report:
     Args:
         model: a model with discrete nodes.
         closure: computes the loss, a scalar, from the model: ``lambda: loss(model(x), y)``.
+        groups: a dimension of the choices, to report its positions apart: with 1 a node that is
+            called on [batch, 8, K] has eight rows, for it makes eight choices. Nodes that do not
+            have the dimension have one row, as ever.
 
     >>> import torch, dcgraph as dc
     >>> node = dc.Discrete(4, 3)
@@ -144,8 +151,9 @@ def probe(model: nn.Module, closure: Callable[[], Tensor]) -> Report:
         loss, soft = _run(model, closure, names, training=True)
         gradients = _gradients(loss, list(soft.values()))
     readings = tuple(
-        _reading(name, call, event, hard.get((name, call)), gradients)
+        reading
         for (name, call), event in soft.items()
+        for reading in _readings(name, call, event, hard.get((name, call)), gradients, groups)
     )
     return Report(loss.item(), hard_loss.item(), readings)
 
@@ -202,45 +210,102 @@ def _gradients(loss: Tensor, events: list[Event]) -> dict[int, Tensor]:
     }
 
 
-def _reading(
-    name: str, call: int, event: Event, hard: Event | None, gradients: dict[int, Tensor]
-) -> Reading:
+def _readings(
+    name: str,
+    call: int,
+    event: Event,
+    hard: Event | None,
+    gradients: dict[int, Tensor],
+    groups: int | None,
+) -> Iterator[Reading]:
+    """One for a call, or one for each of its groups."""
     at_input, at_logits = gradients.get(id(event.input)), gradients.get(id(event.logits))
-    categories = event.categories
-    if categories is None:
-        return Reading(name, call, _mean(at_input))
-    choices, weights = event.most_probable(), event.largest_weight()
-    used = choices.unique().numel()
-    gap = None
-    if hard is not None and hard.index is not None and hard.index.shape == weights.shape:
-        chosen = hard.index >= 0  # not the root of a tree, which chooses nothing
-        if chosen.any():  # half of sum |z - one_hot| is 1 - z[index]
-            gap = 1 - event.weight(hard.index)[chosen].mean().item()
-    listed = event.relaxed is not None and categories <= LISTED
-    return Reading(
-        name,
-        call,
-        _mean(at_input),
-        _mean(at_logits),
-        event.entropy().mean().item(),
-        event.probability(choices).mean().item(),
-        categories,
-        used,
-        categories - used,
-        (weights > SATURATED).float().mean().item(),
-        gap,
-        _by_category(choices.flatten(), event.z(), at_logits) if listed else None,
+    if event.categories is None:
+        yield Reading(name, call, _mean(at_input))
+        return
+    choice, weight = event.most_probable(), event.largest_weight()
+    hard_choice = None if hard is None else hard.index
+    comparable = hard_choice is not None and hard_choice.shape == weight.shape
+    values = _PerRow(
+        event.categories,
+        choice,
+        event.entropy(),
+        event.probability(choice),
+        weight,
+        hard_choice if comparable else None,
+        event.weight(hard_choice) if hard_choice is not None and comparable else None,
+        event.z() if event.relaxed is not None and event.categories <= LISTED else None,
+        at_input,
+        at_logits,
     )
+    shape = choice.shape
+    rows = torch.ones_like(choice, dtype=torch.bool) if event.rows is None else event.rows
+    if groups is None or not -len(shape) <= groups < len(shape):
+        yield values.reading(name, call, rows)
+        return
+    place = torch.arange(shape[groups], device=rows.device)
+    place = place.view(-1, *(1,) * (len(shape) - 1 - groups % len(shape)))
+    for group in range(shape[groups]):
+        yield values.reading(name, call, rows & (place == group), group)
 
 
-def _by_category(choices: Tensor, z: Tensor, gradient: Tensor | None) -> Categories:
-    use = torch.bincount(choices, minlength=z.shape[-1]) / max(1, len(choices))
-    return Categories(
-        tuple(use.tolist()),
-        tuple(z.flatten(0, -2).mean(0).tolist()),
-        None if gradient is None else tuple(gradient.flatten(0, -2).mean(0).tolist()),
-    )
+@dataclass(frozen=True)
+class _PerRow:
+    """What was read at each row of one call; the rows are the choices it made."""
+
+    categories: int
+    choice: Tensor
+    entropy: Tensor
+    largest: Tensor
+    weight: Tensor
+    hard_choice: Tensor | None
+    hard_weight: Tensor | None
+    z: Tensor | None
+    gradient: Tensor | None
+    logit_gradient: Tensor | None
+
+    def reading(self, name: str, call: int, rows: Tensor, group: int | None = None) -> Reading:
+        """Of those rows that are True, together."""
+        choices = self.choice[rows]
+        used = choices.unique().numel()
+        by_category = None if self.z is None else self._by_category(choices, rows)
+        return Reading(
+            name,
+            call,
+            _mean(self.gradient, rows),
+            _mean(self.logit_gradient, rows),
+            _mean(self.entropy, rows),
+            _mean(self.largest, rows),
+            self.categories,
+            used,
+            self.categories - used,
+            _mean((self.weight > SATURATED).float(), rows),
+            self._gap(rows),
+            by_category,
+            group,
+        )
+
+    def _gap(self, rows: Tensor) -> float | None:
+        """Half of sum |z - one_hot| is 1 - z[index]."""
+        if self.hard_choice is None or self.hard_weight is None:
+            return None
+        return _mean(1 - self.hard_weight, rows & (self.hard_choice >= 0))  # the root has no choice
+
+    def _by_category(self, choices: Tensor, rows: Tensor) -> Categories:
+        assert self.z is not None
+        count = max(1, len(choices))
+        use = torch.bincount(choices, minlength=self.categories) / count
+        gradient = self.logit_gradient
+        return Categories(
+            tuple(use.tolist()),
+            tuple((self.z[rows].sum(0) / count).tolist()),
+            None if gradient is None else tuple((gradient[rows].sum(0) / count).tolist()),
+        )
 
 
-def _mean(gradient: Tensor | None) -> float | None:
-    return None if gradient is None else gradient.mean().item()
+def _mean(values: Tensor | None, rows: Tensor | None = None) -> float | None:
+    """Over those rows; None where there is nothing."""
+    if values is None:
+        return None
+    found = values if rows is None else values[rows]
+    return found.mean().item() if found.numel() else None

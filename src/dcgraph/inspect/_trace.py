@@ -25,8 +25,16 @@ class Step:
     probability: Float[Tensor, "*batch"]  # softmax(theta) of that category
 
 
+_COLUMNS, _LINES = 16, 8
+"""So many choices are printed side by side, and so many rows of several choices."""
+
+
 class Trace(Sequence[Step]):
-    """The steps of all nodes in call order; prints the choices of the first few rows."""
+    """The steps of all nodes in call order; prints the choices of the first few rows.
+
+    Choices [batch, 8] are printed so: a line for each example, with its eight choices. Padding, and
+    rows without any category, are printed as a dash.
+    """
 
     def __init__(self) -> None:
         self._steps: list[Step] = []
@@ -42,12 +50,24 @@ class Trace(Sequence[Step]):
         return len(self._steps)
 
     def __str__(self) -> str:
-        lines = []
-        for step in self:
-            shown = step.index.flatten()[:12].tolist()
-            more = "" if step.index.numel() <= 12 else f" ... {step.index.numel()} rows"
-            lines.append(f"{step.node}[{step.call}]: {' '.join(map(str, shown))}{more}")
-        return "\n".join(lines) or "no node was called"
+        return "\n".join(line for step in self for line in _lines(step)) or "no node was called"
+
+
+def _lines(step: Step) -> Iterator[str]:
+    name, index = f"{step.node}[{step.call}]: ", step.index
+    if index.ndim < 2:
+        yield name + _row(index.reshape(-1), "rows")
+        return
+    rows = index.flatten(0, -2)
+    for number, row in enumerate(rows[:_LINES]):
+        yield (" " * len(name) if number else name) + _row(row, "choices")
+    if len(rows) > _LINES:
+        yield " " * len(name) + f"... {list(index.shape)}"
+
+
+def _row(index: Tensor, of: str) -> str:
+    shown = " ".join("-" if one < 0 else str(one) for one in index[:_COLUMNS].tolist())
+    return shown if len(index) <= _COLUMNS else f"{shown} ... {len(index)} {of}"
 
 
 @contextmanager

@@ -3,29 +3,40 @@
 from __future__ import annotations
 
 import copy
-import itertools
-from collections.abc import Callable, Collection, Iterator, Sequence
-from operator import index
-from typing import Any, SupportsIndex
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from operator import index as as_index
+from typing import Any, SupportsIndex, TypeVar
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
+from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_map
 
-from .._dialled import dialled
+from .._checks import unchecked
+from .._dialled import Dialled
+from .._observe import unobserved
+from ._capture import CapturedStep
+from ._recurrent import Loop
 
-_ALIGNMENT = 4  # floats: matrix products are faster on 16-byte boundaries
-_LARGE = 1 << 20  # entries of a parameter that is not worth a copy
+F = TypeVar("F", bound=Callable[..., Any])
+
+InDims = int | None | tuple[int | None, ...]
+"""Which dimension of each argument counts the replicas; None where they all get the same."""
 
 
-class Population:
-    """R models of the same structure; their parameters are the rows of one matrix ``weights``.
+class Population(nn.Module):
+    r"""R models of the same structure as one program: model code is written for one of them.
 
-    With all parameters of a replica in one row, the optimizer, a moving average, the best weights
-    so far and a checkpoint are each one tensor and one line. Model code is written for one model:
-    :meth:`map` adds the replica axis.
+    A population is a module whose parameters are those of the R models, stacked: [R, ...]. So any
+    optimizer of torch that treats each number by itself (Adam, SGD, ...) trains it as R optimizers
+    would train R models, and ``state_dict``, ``to`` and ``eval`` are as ever. :class:`Adam` of this
+    package has a learning rate for every replica. :class:`dcgraph.Dials` attached to a population
+    may have a list of values, one for every replica.
+
+    Buffers are each replica's own if they are saved with the model, or differ from seed to seed.
+    Constants (``persistent=False``, the same for all seeds) are shared.
 
     Args:
         build: makes a fresh model from torch's global random numbers.
@@ -34,14 +45,22 @@ class Population:
 
     >>> import torch, dcgraph as dc
     >>> population = dc.Population(lambda: dc.Discrete(4, 3), seeds=range(8))
-    >>> u = torch.randn(5, 4)
-    >>> population.map(lambda model, u: model(u), population.weights, u, in_dims=(None,)).shape
-    torch.Size([8, 5, 4])
     >>> population
     Population(8 replicas of Discrete, 12 parameters each, cpu)
-    """
+    >>> dials = dc.Dials.constant(population, tau=[1, 1, 2, 2, 4, 4, 8, 8], beta=1.0)
+    >>> population(torch.randn(5, 4)).shape
+    torch.Size([8, 5, 4])
 
-    weights: Float[Tensor, "replicas parameters"]
+    A training step, with a loss that is written for one model:
+
+    >>> def loss(model, u, target):
+    ...     return torch.nn.functional.cross_entropy(model.logits(model(u)), target)
+    >>> optimizer = torch.optim.Adam(population.parameters(), lr=0.01)
+    >>> losses = population.map(loss, torch.randn(5, 4), torch.tensor([0, 1, 2, 0, 1]))
+    >>> losses.shape, losses.sum().backward(), optimizer.step()
+    (torch.Size([8]), None, None)
+    >>> best = population.replica(int(losses.argmin()))  # an ordinary model
+    """
 
     def __init__(
         self,
@@ -49,129 +68,189 @@ class Population:
         seeds: Collection[SupportsIndex],
         device: torch.device | str | None = None,
     ) -> None:
+        super().__init__()
         if isinstance(seeds, int):
             raise TypeError(f"seeds is an int; pass one seed per replica, such as range({seeds}).")
         if not len(seeds):  # an array has no truth value
             raise ValueError("seeds is empty, but a population has at least one replica.")
-        device = torch.device("cpu" if device is None else device)
-        rows = []
-        constants: dict[str, Tensor] | None = None
+        models = []
         for seed in seeds:
             with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(index(seed))
-                self.template = build()
-            rows.append(_flatten(self.template))
-            constants = _same_constants(self.template, constants)
-        _check_statistics(self.template)
-        self._call = _Call(self.template)
-        self.template.to(device)
-        self.weights = torch.stack(rows).to(device)
-        self.replicas = len(seeds)
-        self.device = device
-        self._shapes = {name: p.shape for name, p in self.template.named_parameters()}
-        self._sizes = [n for p in self.template.parameters() for n in _size_and_padding(p)]
-        names = {name for module in dialled(self.template) for name in module.dial_names}
-        self.dials = {name: torch.ones(self.replicas, device=device) for name in sorted(names)}
-        self._dial_of = {
-            f"{prefix}.{name}" if prefix else name: name
-            for prefix, module in self.template.named_modules()
-            for name in getattr(module, "dial_names", ())
+                torch.manual_seed(as_index(seed))
+                models.append(build())
+        _check(models)
+        self.replicas = len(models)
+        self._stack(models)
+        # In a tuple, so that the same parameters are not listed twice.
+        self._call = (_Call(self.stacked),)
+        self.to(torch.device("cpu" if device is None else device))
+
+    def _stack(self, models: list[nn.Module]) -> None:
+        """One of the models becomes all of them: [R, ...] in the place of its own tensors."""
+        parameters = [dict(model.named_parameters()) for model in models]
+        buffers = [dict(model.named_buffers()) for model in models]
+        self.stacked = models[0]
+        saved = self.stacked.state_dict()
+        dials = {
+            f"{path}.{name}" if path else name
+            for path, module in self.stacked.named_modules()
+            if isinstance(module, Dialled)
+            for name in module.dial_names
         }
+        new: dict[int, Tensor] = {}
+        for name, parameter in parameters[0].items():
+            rows = torch.stack([own[name].detach() for own in parameters])
+            new[id(parameter)] = nn.Parameter(rows, parameter.requires_grad)
+        self._own_buffers = [
+            name
+            for name, buffer in buffers[0].items()
+            if name in saved
+            or name in dials
+            or not all(torch.equal(own[name], buffer) for own in buffers[1:])
+        ]
+        for name in self._own_buffers:
+            new[id(buffers[0][name])] = torch.stack([own[name] for own in buffers])
+        _exchange(self.stacked, new)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the replicas are."""
+        tensors = (*self.parameters(), *self.buffers())
+        return tensors[0].device if tensors else torch.device("cpu")
 
     @property
     def num_parameters(self) -> int:
         """The number of parameters of one replica."""
-        return sum(shape.numel() for shape in self._shapes.values())
+        return sum(parameter[0].numel() for parameter in self.parameters())
 
     def __repr__(self) -> str:
         replicas = f"{self.replicas} replica" + ("" if self.replicas == 1 else "s")
-        model, size = type(self.template).__name__, f"{self.num_parameters:,} parameters each"
-        return f"Population({replicas} of {model}, {size}, {self.device})"
+        model, size = type(self.stacked).__name__, f"{self.num_parameters:,} parameters each"
+        return f"{type(self).__name__}({replicas} of {model}, {size}, {self.device})"
 
-    def set_dials(self, values: Sequence[dict[str, float]]) -> None:
-        """Write the dials of each replica; in place, so that a captured step sees them."""
-        if len(values) != self.replicas:
-            raise ValueError(
-                f"values are for {len(values)} replicas, but the population has {self.replicas}; "
-                "pass a dict of dials for each, such as [dials.at(step)] * replicas."
-            )
-        for name, dial in self.dials.items():
-            dial.copy_(torch.tensor([replica[name] for replica in values]))
+    def forward(self, *arguments: Any, in_dims: InDims = None, **named: Any) -> Any:
+        """What every replica makes of the same arguments, [R, ...]; see :meth:`map`."""
+        return self.map(lambda model, *own: model(*own, **named), *arguments, in_dims=in_dims)
 
     def map(
         self,
         function: Callable[..., Any],
-        weights: Float[Tensor, "replicas parameters"] | dict[str, Tensor],
         *arguments: Any,
+        in_dims: InDims = None,
+        parameters: Mapping[str, Tensor] | None = None,
+    ) -> Any:
+        """``function(model, *arguments)`` for every replica; the results are stacked, [R, ...].
+
+        Every replica gets the same arguments, unless ``in_dims`` says otherwise: 0 where an
+        argument has a first dimension that counts the replicas, as each its own batch, for all
+        arguments or for each of them. Noise and dropout are drawn afresh for every replica.
+
+        It is :func:`torch.func.vmap`. So the model must not branch on values of tensors or choose
+        shapes by them, and values are not checked: see :func:`dcgraph.debug`, and try
+        :meth:`replica`. A probe or trace sees single replicas only.
+
+        Args:
+            function: what to do with one model.
+            arguments: tensors, or lists and dicts of tensors.
+            in_dims: 0, None, or one of them for each argument.
+            parameters: to use instead of the population's own, stacked and by the same names.
+        """
+        own = parameters if parameters is not None else dict(self.stacked.named_parameters())
+        buffers = dict(self.stacked.named_buffers())
+        state = {f"model.{name}": tensor for name, tensor in own.items()}
+        state |= {f"model.{name}": buffers[name] for name in self._own_buffers}
+        if not isinstance(in_dims, tuple):
+            in_dims = (in_dims,) * len(arguments)
+        if len(in_dims) != len(arguments):
+            raise ValueError(
+                f"in_dims={in_dims} is for {len(in_dims)} arguments, but there are "
+                f"{len(arguments)}; give 0 or None for each, or one for all."
+            )
+        if torch.compiler.is_compiling():
+            return self._mapped(function, state, arguments, in_dims)
+        with unobserved(), _hinting():
+            return self._mapped(function, state, arguments, in_dims)
+
+    def _mapped(
+        self,
+        function: Callable[..., Any],
+        state: dict[str, Tensor],
+        arguments: tuple[Any, ...],
         in_dims: tuple[int | None, ...],
     ) -> Any:
-        """``function(model, *arguments)`` for every replica; ``in_dims``: 0 or None for each.
+        (call,) = self._call
 
-        The weights may be in :meth:`slices`. Noise and dropout are drawn afresh for every replica.
-        """
-        slices = self.slices(weights) if isinstance(weights, Tensor) else weights
-
-        def one(parameters: dict[str, Tensor], dials: dict[str, Tensor], *own: Any) -> Any:
-            buffers = {f"model.{path}": dials[name] for path, name in self._dial_of.items()}
-            return functional_call(self._call, {**parameters, **buffers}, (function, *own))
+        def one(state: dict[str, Tensor], *own: Any) -> Any:
+            return functional_call(call, state, (function, *own))
 
         if self.replicas > 1:
-            mapped = vmap(one, in_dims=(0, 0, *in_dims), randomness="different")
-            return mapped(slices, self.dials, *arguments)
+            mapped = vmap(one, in_dims=(0, *in_dims), randomness="different")
+            if torch.compiler.is_compiling():
+                return mapped(state, *arguments)
+            with unchecked():  # under vmap no value can be read, and to try takes its time
+                return mapped(state, *arguments)
         # The same without the price of vmap: half of a small step on the CPU.
-        first = lambda tensor: tensor[0]  # noqa: E731
         single = [
-            value if dim is None else tree_map(first, value)
+            value if dim is None else tree_map(lambda t, d=dim: t.select(d, 0), value)
             for value, dim in zip(arguments, in_dims, strict=True)
         ]
-        own = tree_map(lambda tensor: tensor.squeeze(0), slices)  # a view, its gradient too
-        result = one(own, tree_map(first, self.dials), *single)
-        return tree_map(lambda tensor: tensor.unsqueeze(0), result)
+        # A view, its gradient too.
+        squeezed = {name: tensor.squeeze(0) for name, tensor in state.items()}
+        return tree_map(lambda tensor: tensor.unsqueeze(0), one(squeezed, *single))
 
     def replica(
-        self, index: int, weights: Tensor | None = None, into: nn.Module | None = None
+        self,
+        index: int,
+        *,
+        parameters: Mapping[str, Tensor] | None = None,
+        into: nn.Module | None = None,
     ) -> nn.Module:
-        """One replica as an ordinary model, its weights a copy; ``weights`` if not the current.
+        """One replica as an ordinary model: a copy.
 
-        ``into`` is a model taken out before, to be overwritten: that saves the copy.
+        Args:
+            index: which one.
+            parameters: to use instead of the population's own, stacked and by the same names.
+            into: a model taken out before, to be overwritten: that saves the time of a new one.
         """
-        model = copy.deepcopy(self.template) if into is None else into
-        row = (self.weights if weights is None else weights)[index].detach()
-        own = self.slices(row)
+        if not -self.replicas <= index < self.replicas:
+            raise IndexError(
+                f"index={index}, but the population has replicas 0 to {self.replicas - 1}."
+            )
+        stacked = dict(self.stacked.named_parameters())
+        rows = {name: (parameters or stacked)[name][index].detach() for name in stacked}
+        buffers = {name: self.stacked.get_buffer(name)[index] for name in self._own_buffers}
+        if into is None:
+            copied: dict[int, Any] = {
+                id(p): nn.Parameter(rows[name].clone(), p.requires_grad)
+                for name, p in stacked.items()
+            }
+            copied |= {id(self.stacked.get_buffer(n)): b.clone() for n, b in buffers.items()}
+            return copy.deepcopy(self.stacked, copied)
         with torch.no_grad():
-            for name, parameter in model.named_parameters():
-                parameter.copy_(own[f"model.{name}"])
-            for module in dialled(model):
-                for name in module.dial_names:
-                    module.get_buffer(name).copy_(self.dials[name][index])
-        return model
+            for name, parameter in into.named_parameters():
+                parameter.copy_(rows[name])
+            for name, buffer in buffers.items():
+                into.get_buffer(name).copy_(buffer)
+        return into
 
-    def slices(self, rows: Float[Tensor, "*replicas parameters"]) -> dict[str, Tensor]:
-        """Rows of weights as parameter slices: parameter by parameter, as views."""
-        slices = rows.split(self._sizes, -1)[::2]  # every other one is padding
-        shapes = self._shapes.items()
-        return {
-            f"model.{name}": columns.unflatten(-1, shape)
-            for (name, shape), columns in zip(shapes, slices, strict=True)
-        }
+    def capture(self, step: F) -> F:
+        """The same training step as a CUDA graph, which is started as one; on the CPU ``step``.
 
-    def columns(self, slices: Sequence[Tensor]) -> Iterator[tuple[slice, Tensor]]:
-        """Parameter slices in their order, such as gradients, as columns of ``weights``.
+        A small model's step is mostly waiting for the CPU to start its operations. Its first three
+        calls with arguments of some shapes run as they are, the fourth is captured, and from then
+        on it is replayed: every call is one training step. What it returns is copied.
 
-        A large one is handed back as it is, for a copy has its price. Small neighbours are joined,
-        for each tensor handed back has one, too.
+        ``step`` does the forward and backward pass and the optimizer's step, and reads no value on
+        the way. ``dials.step()`` and a scheduler of the learning rate stay outside, after it; for
+        the scheduler, the rate must be a tensor, as :class:`Adam` of this package has it. torch's
+        own optimizers need ``capturable=True``.
+
+        Args:
+            step: a function of the batch. Tensors are moved to the device of the population.
         """
-        sizes, paddings = self._sizes[::2], self._sizes[1::2]
-        starts = list(itertools.accumulate(self._sizes, initial=0))[::2]
-        kinds = [place if size > _LARGE else -1 for place, size in enumerate(sizes)]
-        for _, members in itertools.groupby(range(len(sizes)), kinds.__getitem__):
-            first, *others = members
-            parts = [slices[first].flatten(1)]
-            for place in others:
-                padding = parts[0].new_zeros(self.replicas, paddings[place - 1])
-                parts += [padding, slices[place].flatten(1)]
-            joined = torch.cat(parts, 1) if others else parts[0]
-            yield slice(starts[first], starts[first] + joined.shape[1]), joined
+        if self.device.type != "cuda":
+            return step
+        return CapturedStep(step, self.device)  # type: ignore[return-value]
 
 
 class _Call(nn.Module):
@@ -185,35 +264,94 @@ class _Call(nn.Module):
         return function(self.model, *arguments)
 
 
-def _size_and_padding(parameter: Tensor) -> tuple[int, int]:
-    return parameter.numel(), -parameter.numel() % _ALIGNMENT
+def _exchange(model: nn.Module, new: dict[int, Tensor]) -> None:
+    """Other tensors in the place of parameters and buffers, by id, wherever they are shared."""
+    for module in model.modules():
+        for name, parameter in list(module._parameters.items()):
+            if parameter is not None:
+                setattr(module, name, new[id(parameter)])
+        for name, buffer in module._buffers.items():
+            if buffer is not None and id(buffer) in new:
+                module._buffers[name] = new[id(buffer)]
 
 
-def _flatten(model: nn.Module) -> Tensor:
-    parts = []
-    for parameter in model.parameters():
+_RECURRENT = (nn.RNN, nn.LSTM, nn.GRU)
+
+
+def _check(models: list[nn.Module]) -> None:
+    """What cannot be stacked, or would be shared without a word."""
+    first = models[0]
+    if not isinstance(first, nn.Module):
+        raise TypeError(f"build made a {type(first).__name__}; it must make a torch.nn.Module.")
+    for name, parameter in first.named_parameters():
+        if is_lazy(parameter):
+            raise ValueError(
+                f"the parameter {name!r} has no shape yet; let build run a batch through the model."
+            )
         if parameter.dtype != torch.float32:
-            raise TypeError(f"a parameter is {parameter.dtype}; populations train in float32.")
-        parts += [parameter.detach().flatten(), torch.zeros(_size_and_padding(parameter)[1])]
-    return torch.cat(parts) if parts else torch.zeros(0)  # a rule has no parameters
-
-
-def _same_constants(model: nn.Module, before: dict[str, Tensor] | None) -> dict[str, Tensor]:
-    """Buffers are constants of the structure: replicas share them, model files lack them."""
-    buffers = dict(model.named_buffers())
-    for name, buffer in (before or {}).items():
-        if not torch.equal(buffers[name], buffer):
-            raise ValueError(
-                f"the buffer {name!r} differs from seed to seed; make it a parameter, or fill it "
-                "from a generator of its own."
+            raise TypeError(
+                f"the parameter {name!r} is {parameter.dtype}, but populations train in float32; "
+                "for half precision use torch.autocast around the step."
             )
-    return buffers
-
-
-def _check_statistics(model: nn.Module) -> None:
-    for name, module in model.named_modules():
-        if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.track_running_stats:
-            raise ValueError(
-                f"{name or type(module).__name__} keeps running statistics, which replicas cannot "
-                "share; use track_running_stats=False, or LayerNorm."
+    for name, module in first.named_modules():
+        if isinstance(module, _RECURRENT) and not isinstance(module, Loop):
+            kind = type(module).__name__
+            raise TypeError(
+                f"{name or 'the model'} is a torch.nn.{kind}, which cannot run as a population; "
+                f"use dcgraph.population.{kind}, with the same arguments and parameters."
             )
+    shapes = _shapes(first)
+    for seed, model in enumerate(models[1:], 1):
+        if _shapes(model) != shapes:
+            raise ValueError(
+                f"the model of seeds[{seed}] has other parameters or buffers than that of seeds[0];"
+                " replicas have one structure."
+            )
+        for (path, one), other in zip(first.named_modules(), model.modules(), strict=True):
+            for name, value in vars(one).items():
+                same = getattr(other, name, None)
+                if isinstance(value, Tensor) and not (
+                    isinstance(same, Tensor)
+                    and value.shape == same.shape
+                    and torch.equal(value, same)
+                ):
+                    where = f"{path}.{name}" if path else name
+                    raise ValueError(
+                        f"the attribute {where!r} is a tensor that differs from seed to seed; make "
+                        f"it a buffer: self.register_buffer({name!r}, ...)."
+                    )
+
+
+def _shapes(model: nn.Module) -> dict[str, torch.Size]:
+    tensors = (*model.named_parameters(), *model.named_buffers())
+    return {name: tensor.shape for name, tensor in tensors}
+
+
+_SHARED = (
+    "if this writes to a tensor that all replicas share: a buffer that is saved with the model "
+    "(persistent=True) is each replica's own."
+)
+_HINTS = {
+    "Batching rule not implemented": "torch.func.vmap has no rule for this operation; replace it by"
+    " others (a recurrent cell by products and activations, such as in dcgraph.population.LSTM).",
+    "data-dependent control flow": "a model of a population cannot branch on the values of tensors;"
+    " use torch.where.",
+    ".item()": "a model of a population cannot read the values of tensors; keep them as tensors.",
+    "dynamic shape": "a model of a population cannot choose shapes by the values of tensors; use "
+    "masks and torch.where.",
+    "inplace arithmetic": _SHARED,
+    "match the broadcast shape": _SHARED,
+}
+
+
+@contextmanager
+def _hinting() -> Iterator[None]:
+    """What vmap refuses, with the remedy."""
+    try:
+        yield
+    except RuntimeError as error:
+        for text, hint in _HINTS.items():
+            if text in str(error):
+                error.add_note(f"dcgraph.Population: {hint}")
+                break
+        raise

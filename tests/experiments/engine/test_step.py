@@ -8,17 +8,18 @@ import pytest
 import torch
 
 import dcgraph as dc
+from dcgraph.experiments.engine.settings import dials_of
 from dcgraph.experiments.engine.step import Stepper, bytes_per_replica
-from dcgraph.population import Population
+from dcgraph.population._rows import RowPopulation
 from parity import QUICK, Parity, ParitySettings
 
 TASK = Parity()
 CPU = torch.device("cpu")
 
 
-def stepper_of(replicas: list[ParitySettings], steps: int = 16) -> tuple[Population, Stepper]:
-    population = Population(lambda: TASK.model(replicas[0]), [r.seed for r in replicas], CPU)
-    population.set_dials([dc.Dials(**replica.schedules()).at(0) for replica in replicas])
+def stepper_of(replicas: list[ParitySettings], steps: int = 16) -> tuple[RowPopulation, Stepper]:
+    population = RowPopulation(lambda: TASK.model(replicas[0]), [r.seed for r in replicas], CPU)
+    dials_of(replicas).attach(population)
     stepper = Stepper(TASK, population, replicas, TASK.data(replicas[0]), steps)
     stepper.start_epoch([[torch.arange(64)] * len(replicas)], [0] * 8)
     return population, stepper
@@ -100,7 +101,7 @@ def test_the_learning_rate_falls_linearly_after_its_share_of_training() -> None:
 def test_memory_of_a_replica_grows_with_the_batch() -> None:
     data = TASK.data(QUICK)
     small, large = (bytes_per_replica(TASK, replace(QUICK, batch=b), data) for b in (8, 64))
-    weights = 4 * Population(lambda: TASK.model(QUICK), [0], CPU).num_parameters
+    weights = 4 * sum(p.numel() for p in TASK.model(QUICK).parameters())
     assert 8 * weights < small < large < 8 * small
 
 
@@ -121,7 +122,7 @@ def test_large_parameters_are_columns_of_their_own(
     torch.manual_seed(0)
     stepper.run(8)
     counts = [len(list(together.columns(list(together.slices(together.weights).values()))))]
-    monkeypatch.setattr("dcgraph.population._population._LARGE", largest)
+    monkeypatch.setattr("dcgraph.population._rows._LARGE", largest)
     apart, stepper = stepper_of(replicas)
     torch.manual_seed(0)
     stepper.run(8)

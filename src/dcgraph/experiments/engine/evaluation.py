@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ...inspect import NoNodeCalledError, probe
 from ...nodes import named_nodes
-from ...population import Population
+from ...population._rows import RowPopulation
 from .metrics import Metric, Metrics
 from .records import Readings
 from .settings import Settings
@@ -36,13 +36,13 @@ class Evaluator:
         task: AnyTask,
         replicas: Sequence[Settings],
         data: Data,
-        population: Population,
+        population: RowPopulation,
         stepper: Stepper,
     ) -> None:
         self._task, self._replicas, self._data = task, replicas, data
         self._population, self._stepper = population, stepper
         execution = task.execution(replicas[0])
-        self._has_nodes = any(True for _ in named_nodes(population.template))
+        self._has_nodes = any(True for _ in named_nodes(population))
         self._decoders = execution.decoders if self._has_nodes else ("argmax",)
         asked = execution.monitor_decoder
         decoder = asked if asked in self._decoders else "argmax"
@@ -106,7 +106,8 @@ class Evaluator:
         """What is calibrated, and only then what is measured on the test split, of each replica."""
 
         def model(index: int) -> nn.Module:
-            return self._population.replica(index, weights).eval()
+            parameters = self._population.slices(weights)
+            return self._population.replica(index, parameters=parameters).eval()
 
         calibration: list[dict[str, float]] = [{} for _ in self._replicas]
         if "validation" in self._data.splits:

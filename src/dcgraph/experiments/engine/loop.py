@@ -15,14 +15,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...dials import Dials
-from ...population import Population
+from ..._dialled import dialled
+from ...population._rows import RowPopulation
 from . import checkpoint
 from .errors import CheckpointError, Interrupted
 from .evaluation import Evaluator, where
 from .order import one_seed, order_of_epoch, schedule_of_epoch
 from .outcome import Evaluation, Outcome
-from .settings import Settings
+from .settings import Settings, dials_of
 from .step import Stepper, batches_per_epoch
 from .task import AnyTask, Data
 
@@ -136,7 +136,7 @@ class _Run:
         # The noise of a population depends on the seeds of all its replicas.
         torch.manual_seed(one_seed([replica.seed for replica in replicas]))
         seeds = [replica.seed for replica in replicas]
-        self.population = Population(lambda: task.model(first), seeds, device)
+        self.population = RowPopulation(lambda: task.model(first), seeds, device)
         if compiled and device.type != "cuda":
             raise ValueError("compiled=True pays only on CUDA; leave it out on the CPU.")
         if compiled is None:
@@ -146,7 +146,9 @@ class _Run:
             task, self.population, replicas, self.data, self.steps, compiled=compiled
         )
         self.every = max(1, per_epoch // first.schedule_steps)
-        self.dials = [Dials(**replica.schedules(), every=self.every) for replica in replicas]
+        self.dials = dials_of(self.replicas, self.every)
+        if dialled(self.population):  # a baseline may have no nodes
+            self.dials.attach(self.population)
         self.evaluator = Evaluator(task, self.replicas, self.data, self.population, self.stepper)
         self.best = _Best(
             self.population.weights.clone(), [-math.inf] * len(seeds), [0] * len(seeds)
@@ -211,7 +213,7 @@ class _Run:
 
     def _set_dials(self) -> None:
         """What the dials are worth depends only on the step."""
-        self.population.set_dials([dials.at(self.so_far.step) for dials in self.dials])
+        self.dials.seek(self.so_far.step)
 
     def _start_epoch(self) -> None:
         epoch, inside = divmod(self.so_far.step, self.per_epoch)

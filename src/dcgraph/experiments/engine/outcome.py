@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ...population import Population
+from ...population._rows import RowPopulation
 from .metrics import Metric, Metrics, from_fields, to_fields
 from .records import Readings
 from .settings import Settings
@@ -39,7 +39,7 @@ class Outcome:
     """What came of a population."""
 
     replicas: list[Settings]
-    population: Population
+    population: RowPopulation
     best_weights: Tensor
     best_step: list[int]
     stopped_at: list[int | None]
@@ -57,4 +57,6 @@ class Outcome:
 
     def model(self, index: int) -> nn.Module:
         """The best model of one replica, as an ordinary module in eval mode."""
-        return self.population.replica(index, self.best_weights).eval()
+        return self.population.replica(
+            index, parameters=self.population.slices(self.best_weights)
+        ).eval()

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, TypedDict, TypeVar, get_type_hints
 
 from ..._arguments import check_range, closest
+from ...dials import Dials
 from ...schedules import Schedule, constant, exponential, linear, temp_match
 
 S = TypeVar("S", bound="Settings")
@@ -120,6 +121,17 @@ class Settings:
             f.name: f.default for f in fields(self) if f.metadata.get("per_replica")
         }
         return dataclasses.replace(self, **own)
+
+
+def dials_of(replicas: Sequence[Settings], every: int = 1) -> Dials:
+    """Each replica with its own schedules."""
+    schedules = [replica.schedules() for replica in replicas]
+    return Dials(
+        tau=[own["tau"] for own in schedules],
+        beta=[own["beta"] for own in schedules],
+        alpha=[own["alpha"] for own in schedules],
+        every=every,
+    )
 
 
 _COMMON = frozenset(f.name for f in fields(Settings))

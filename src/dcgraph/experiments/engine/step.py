@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -13,13 +13,13 @@ from torch import Tensor, nn
 
 from ..._checks import unchecked
 from ...nodes import Decode, Discrete, named_nodes
-from ...population import Population
-from ...population._adam import adam_, moments_like
+from ...population._adam import Block, adam_
+from ...population._capture import WARM_UP, recording
+from ...population._rows import RowPopulation
 from ...population._state import advance_, initial_state, totals
 from .settings import Settings
 from .task import AnyTask, Batch, Data, Precision
 
-_WARM_UP = 3  # steps before a capture, so that libraries have allocated what they need
 _EVALUATED_AT_ONCE = {"cpu": 4096, "cuda": 65536}  # examples times replicas, if memory allows
 _SHARE_OF_MEMORY = 0.25  # of a GPU, for what an evaluation computes on the way
 
@@ -34,7 +34,7 @@ class Stepper:
     def __init__(
         self,
         task: AnyTask,
-        population: Population,
+        population: RowPopulation,
         replicas: Sequence[Settings],
         data: Data,
         steps: int,
@@ -51,7 +51,8 @@ class Stepper:
         self._steps = steps
         self._average_decay = _per_replica([s.average for s in replicas], device)
         self._averages = any(s.average for s in replicas)
-        self._moments = moments_like(population.weights)
+        self._first_moment = torch.zeros_like(population.weights)
+        self._second_moment = torch.zeros_like(population.weights)
         batches = batches_per_epoch(data, self.batch)
         self._orders = [
             torch.zeros(count, of_table, self.batch, dtype=torch.long, device=device)
@@ -84,8 +85,8 @@ class Stepper:
         """Every tensor that training changes; the same tensors, not copies."""
         state = {
             "weights": self._population.weights,
-            "first_moment": self._moments.first,
-            "second_moment": self._moments.second,
+            "first_moment": self._first_moment,
+            "second_moment": self._second_moment,
             "step": self.trainer_state.step,
             "cursors": self._cursors,
             "alive": self.trainer_state.alive,
@@ -150,35 +151,22 @@ class Stepper:
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
-            for _ in range(_WARM_UP):
+            for _ in range(WARM_UP):
                 self._cursors.zero_()  # there may be fewer batches left than this
                 self._one_step(table)
         torch.cuda.current_stream().wait_stream(stream)
         self.load_state(before)
         graph = torch.cuda.CUDAGraph()
-        with self._capture(graph):
+        with recording(graph, self._pool()):
             self._one_step(table)
         self.load_state(before)
         torch.cuda.set_rng_state(generator, self._population.device)
         return graph
 
-    @contextmanager
-    def _capture(self, graph: torch.cuda.CUDAGraph) -> Iterator[None]:
-        """The graphs run one after the other, so they can work in the same memory.
-
-        Nothing may be freed meanwhile: an older graph that the garbage collector finds would be,
-        and the capture fails.
-        """
+    def _pool(self) -> Any:
+        """The memory that all graphs work in, for they run one after the other."""
         others = (*self._graphs.values(), *(other for other, _ in self._evaluations.values()))
-        pool = next((other.pool() for other in others), None)
-        collects = gc.isenabled()
-        gc.disable()
-        try:
-            with torch.cuda.graph(graph, pool=pool):
-                yield
-        finally:
-            if collects:
-                gc.enable()
+        return next((other.pool() for other in others), None)
 
     def _one_step(self, table: int) -> None:
         cursor = self._cursors[table : table + 1]
@@ -203,14 +191,19 @@ class Stepper:
             name: tensor.index_select(0, index.flatten()).unflatten(0, index.shape)
             for name, tensor in self._tables[table].items()
         }
-        losses: Tensor = self._population.map(summed_loss, weights, rows, in_dims=(0,))
+        losses: Tensor = self._population.map(summed_loss, rows, in_dims=0, parameters=weights)
         return losses
 
     def _update(self, loss: Tensor, gradients: Sequence[Tensor]) -> None:
         columns = list(self._population.columns(gradients))
         total = totals([gradient for _, gradient in columns])
         lr = advance_(self.trainer_state, loss, total, self._lr, self._flat_steps, self._steps)
-        adam_(self._population.weights, columns, self._moments, lr, self.trainer_state.step)
+        matrices = self._population.weights, self._first_moment, self._second_moment
+        blocks = []
+        for where, gradient in columns:
+            weights, first, second = (matrix[:, where] for matrix in matrices)
+            blocks.append(Block(weights, gradient, first, second, self.trainer_state.step))
+        adam_(blocks, lr)
         if self._averages:  # the first steps count less, so that the start is forgotten
             step = self.trainer_state.step
             decay = torch.minimum(self._average_decay, (1 + step) / (10 + step))
@@ -236,7 +229,7 @@ class Stepper:
         self._evaluated.copy_(weights)
         if key not in self._evaluations:
             graph = torch.cuda.CUDAGraph()
-            with self._capture(graph):
+            with recording(graph, self._pool()):
                 sums = self._measure_all(self._evaluated, split, decode)
             self._evaluations[key] = graph, sums
         graph, sums = self._evaluations[key]
@@ -244,10 +237,10 @@ class Stepper:
         return sums
 
     def _measure_all(self, weights: Tensor, split: str, decode: Decode) -> dict[str, Tensor]:
-        model, chunk = self._population.template, self._evaluated_at_once
+        chunk = self._evaluated_at_once
         sums: dict[str, Tensor] = {}
-        model.eval()
-        set_decode(model, decode)
+        self._population.eval()
+        set_decode(self._population, decode)
         try:
             for table, count in zip(self._data.tables(split), self._data.sizes(split), strict=True):
                 for first in range(0, count, chunk):
@@ -255,15 +248,15 @@ class Stepper:
                     for name, value in self._measure(weights, rows).items():
                         sums[name] = sums.get(name, 0) + value.double().sum(-1)
         finally:  # as models are by default; a replica taken out later is a copy of this one
-            model.train()
-            set_decode(model, "argmax")
+            self._population.train()
+            set_decode(self._population, "argmax")
         return sums
 
     def _measure(self, weights: Tensor, rows: Batch) -> dict[str, Tensor]:
         batch = self._data.batch(rows, training=False)
         with unchecked():
             measured: dict[str, Tensor] = self._population.map(
-                self._task.metrics, weights, batch, in_dims=(None,)
+                self._task.metrics, batch, parameters=self._population.slices(weights)
             )
         return measured
 
@@ -296,13 +289,15 @@ def set_decode(model: nn.Module, decode: Decode) -> None:
 
 def bytes_per_replica(task: AnyTask, settings: Settings, data: Data) -> int:
     """What one more replica costs in training: weights, their moments and saved activations."""
-    weights = Population(lambda: task.model(settings), [0], torch.device("cpu")).weights
-    return 2 * saved_bytes(task, settings, data) + 8 * weights.numel() * weights.element_size()
+    with torch.random.fork_rng():
+        parameters = sum(p.numel() for p in task.model(settings).parameters())
+    return 2 * saved_bytes(task, settings, data) + 8 * parameters * torch.float32.itemsize
 
 
 def saved_bytes(task: AnyTask, settings: Settings, data: Data) -> int:
     """What a model keeps for the backward pass of a batch, of the largest examples."""
-    model = Population(lambda: task.model(settings), [0], torch.device("cpu")).replica(0)
+    with torch.random.fork_rng():
+        model = task.model(settings)
     saved = 0
 
     def count(tensor: Tensor) -> Tensor:

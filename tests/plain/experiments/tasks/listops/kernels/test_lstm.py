@@ -147,15 +147,13 @@ def test_gradient_inside_vmap() -> None:
 
 def population_gradient(population: Population, tokens: Tensor) -> list[Tensor]:
     """Losses and their gradient, as the training step computes them."""
-    leaf = population.weights.detach().requires_grad_()
 
     def loss(model: nn.Module, own: Tensor) -> Tensor:
         states: Tensor = model(own)
         return (states[0] @ states[1].mT).square().mean()
 
-    losses = population.map(loss, leaf, tokens, in_dims=(0,))
-    (gradient,) = torch.autograd.grad(losses.sum(), leaf)
-    return [losses.detach(), gradient]
+    losses = population.map(loss, tokens, in_dims=0)
+    return [losses.detach(), *torch.autograd.grad(losses.sum(), tuple(population.parameters()))]
 
 
 def test_population(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,7 +263,8 @@ def test_captured_population_step() -> None:
     with torch.cuda.graph(graph):
         found = population_gradient(population, tokens)
     for _ in range(2):  # the replay sees what has changed
-        population.weights.add_(0.1 * torch.randn_like(population.weights))
+        for parameter in population.parameters():
+            parameter.detach().add_(0.1 * torch.randn_like(parameter))
         tokens.copy_(torch.randint(14, tokens.shape, device=device))
         graph.replay()
         assert_same(found, population_gradient(population, tokens))
