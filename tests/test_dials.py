@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import dcgraph as dc
+from dcgraph._observe import logit_spreads
 from models import Adder
 
 
@@ -85,6 +87,102 @@ def test_attaching_twice_is_attaching_once() -> None:
     model = Adder()
     dials = make_dials().attach(model).attach(model)
     assert "1 model" in repr(dials) and "models" not in repr(dials)
+
+
+def test_dials_and_schedules_can_be_pickled_and_compared() -> None:
+    schedules = {
+        "constant(2.0)": dc.constant(2.0),
+        "linear(0, 1, 5)": dc.linear(0, 1, 5),
+        "exponential(8, 1, 5)": dc.exponential(8, 1, 5),
+        "temp_match(8.0, 0.1)": dc.temp_match(8.0, 0.1),
+        "piecewise([(0, 1), (3, 2)])": dc.piecewise([(0, 1), (3, 2)]),
+    }
+    for text, schedule in schedules.items():
+        again = pickle.loads(pickle.dumps(schedule))
+        assert repr(again) == text and again == schedule
+        assert [again(t) for t in range(8)] == [schedule(t) for t in range(8)]
+    assert dc.linear(0, 1, 5) != dc.linear(0, 1, 6) != dc.exponential(1, 2, 6)
+    model, dials = pickle.loads(pickle.dumps((model := Adder(), make_dials(1).attach(model))))
+    dials.step()
+    assert dial_values(model)[0][2] == 0.25, "they stay together"
+
+
+def deep(scale: float) -> nn.Sequential:
+    """Two nodes whose logits spread by about ``scale``."""
+    torch.manual_seed(0)
+    model = nn.Sequential(dc.Discrete(64, 50), dc.Discrete(64, 50))
+    for node in model:
+        assert isinstance(node, dc.Discrete)
+        node.codebook.data.mul_(scale / 8)  # logits of a unit input: 8 x init_std
+    return model
+
+
+@pytest.mark.parametrize(("scale", "tau"), [(0.01, 1.0), (3.0, 4.0), (7.0, 8.0)])
+def test_recommended_tau_is_the_spread_of_the_logits_to_the_next_power_of_2(
+    scale: float, tau: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, u = deep(scale)[:1], torch.randn(200, 64)
+    before = torch.get_rng_state()
+    dials = dc.Dials.recommended(model, lambda: model(u), steps=1000)
+    assert torch.equal(before, torch.get_rng_state()) and model.training
+    assert dials.values() == {"tau": tau, "beta": 0.0, "alpha": 0.0} and dials.every == 2
+    assert dials.at(250)["alpha"] == 1.0 and dials.at(248)["alpha"] < 1.0
+    assert dials.at(348)["beta"] == pytest.approx(tau / 2, rel=0.01)
+    assert dials.at(1000)["beta"] == pytest.approx(tau * (1 - math.exp(-2)), rel=0.01)
+    said = capsys.readouterr().out
+    assert said.startswith(f"tau = {tau:g}: the logits of the node spread by")
+    assert said.count("\n") == 4 and all(
+        f"{name} = " in said for name in ("beta", "alpha", "every")
+    )
+    theta = node_logits(model, u)
+    spread = theta.std(-1, correction=0).square().mean().sqrt()
+    assert f"spread by {spread:.2g} at the start" in said
+
+
+def node_logits(model: nn.Module, u: Tensor) -> Tensor:
+    ((_, node),) = dc.named_nodes(model)
+    assert isinstance(node, dc.Discrete)
+    return node.logits(u)
+
+
+def test_recommended_settings_can_be_overridden(capsys: pytest.CaptureFixture[str]) -> None:
+    model, u = deep(3.0), torch.randn(200, 64)
+    dials = dc.Dials.recommended(
+        model, lambda: model(u), steps=900, tau=2.0, alpha=dc.linear(0, 1, 4), every=9
+    )
+    assert dials.values()["tau"] == 2.0 and dials.every == 9
+    assert dials.at(36)["alpha"] == 1.0
+    assert dials.at(900)["beta"] == pytest.approx(2 * (1 - math.exp(-2)), rel=0.01)
+    assert "tau =" not in capsys.readouterr().out
+    dc.Dials.recommended(model, lambda: model(u), verbose=False)
+    assert not capsys.readouterr().out
+    with pytest.raises(ValueError, match=r"tau is a schedule, .* give beta"):
+        dc.Dials.recommended(model, lambda: model(u), tau=dc.exponential(8, 1, 10))
+    with pytest.raises(ValueError, match="the closure called no node"):
+        dc.Dials.recommended(model, lambda: None)
+    with pytest.raises(ValueError, match="steps=0"):
+        dc.Dials.recommended(model, lambda: model(u), steps=0)
+
+
+def test_masked_logits_and_padding_do_not_count_in_the_spread() -> None:
+    node = dc.Categorical()
+    theta = torch.tensor([[0.0, 4.0, 1e9], [2.0, 6.0, -torch.inf], [1e5, 0.0, -1e5]])
+    mask, rows = torch.tensor([True, True, False]), torch.tensor([True, True, False])
+    dials = dc.Dials.recommended(
+        node, lambda: node(theta, mask=mask, rows=rows), steps=100, verbose=False
+    )
+    assert dials.values()["tau"] == 2.0, "the standard deviation of 0 and 4"
+
+
+def test_the_spread_at_a_large_codebook_is_that_of_its_logits() -> None:
+    torch.manual_seed(0)
+    node = dc.Discrete(8, 5000)
+    assert node.is_large
+    u = torch.randn(30, 8)
+    (found,) = logit_spreads(node, lambda: node(u))
+    theta = node.logits(u)
+    expected = theta.std(-1, correction=0).square().mean().sqrt().item()
+    assert found == pytest.approx(expected, rel=1e-4)
 
 
 def test_foreign_state_is_refused() -> None:

@@ -64,11 +64,17 @@ def test_residual_modes() -> None:
         torch.testing.assert_close(node(u, noise=noise), combine(h))
 
 
-def test_expected_jacobian_of_dropres() -> None:
-    """E[dv/du] = (1 - alpha) I + dv/dz dz/dtheta dtheta/du, by simulation of the gate."""
+@pytest.mark.parametrize(
+    ("mode", "of_step", "of_residual"),
+    [("drop", 1.0, 0.7), ("replace", 0.3, 0.7), ("weighted", 0.3, 0.7), ("always", 1.0, 1.0)],
+)
+@pytest.mark.parametrize("gate", ["example", "element"])
+def test_expected_jacobian(mode: Mode, of_step: float, of_residual: float, gate: Gate) -> None:
+    """E[dv/du] of the paper's DropRes is (1 - alpha) I + dv/dz dz/dtheta dtheta/du, and of the
+    other modes as drop_residual says; by simulation of the gate."""
     torch.manual_seed(0)
     alpha, tau, draws = 0.3, 2.0, 20_000
-    node = dc.Discrete(3, 4, gate="example").double()
+    node = dc.Discrete(3, 4, residual=mode, gate=gate).double()
     dc.Dials(tau=tau, beta=0.0, alpha=alpha).attach(node)
     u = torch.randn(3, dtype=torch.float64)
     batch = u.repeat(draws, 1).requires_grad_()
@@ -79,9 +85,32 @@ def test_expected_jacobian_of_dropres() -> None:
     codebook = node.codebook.detach()
     z = (codebook @ u / tau).softmax(-1)
     dz_dtheta = (torch.diag(z) - torch.outer(z, z)) / tau
-    expected = (1 - alpha) * torch.eye(3) + codebook.T @ dz_dtheta @ codebook
-    tolerance = 5 * math.sqrt(alpha * (1 - alpha) / draws)
-    torch.testing.assert_close(simulated, expected, atol=tolerance, rtol=0)
+    step = codebook.T @ dz_dtheta @ codebook
+    expected = of_residual * torch.eye(3) + of_step * step
+    spread = math.sqrt(alpha * (1 - alpha) / draws) * (1 + float(step.abs().max()))
+    torch.testing.assert_close(simulated, expected, atol=5 * spread, rtol=0)
+
+
+@pytest.mark.parametrize("gate", get_args(Gate))
+def test_what_replaces_is_never_between_the_two(gate: Gate) -> None:
+    """Nor beyond them, as gates of truth values need it."""
+    torch.manual_seed(0)
+    value, residual = torch.rand(40, 4, 3), torch.rand(40, 4, 3)
+    mixed = [dc.drop_residual(value, residual, 0.3, mode="replace", gate=gate) for _ in range(200)]
+    kept = torch.stack([v == residual for v in mixed])
+    assert torch.equal(kept, torch.stack([v != value for v in mixed]))
+    assert abs(kept.float().mean() - 0.7) < (0.2 if gate == "call" else 0.05)
+    faded = dc.drop_residual(value, residual, 0.3, mode="weighted", gate=gate)
+    torch.testing.assert_close(faded, 0.7 * residual + 0.3 * value)
+
+
+def test_dropres_goes_around_any_layer() -> None:
+    layer, around = torch.nn.Linear(3, 3), dc.DropRes("replace", gate="example")
+    dc.Dials.constant(around, alpha=0.5)
+    x = torch.randn(100, 3)
+    y = around(layer(x), x)
+    kept = (y == x).all(-1)
+    assert 20 < kept.sum() < 80 and torch.equal(y[~kept], layer(x)[~kept])
 
 
 @pytest.mark.parametrize("mode", get_args(Mode))

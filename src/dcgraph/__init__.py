@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ._lazy import lazy
 
 if TYPE_CHECKING:
-    from . import codebook, estimators, inspect, population, structures
+    from . import codebook, estimators, init, inspect, population, structures
     from .codebook import mix
     from .dials import Dials
     from .distributions import OneHotCategorical
@@ -39,6 +39,7 @@ __all__ = [
     "exponential",
     "gumbel",
     "gumbel_softmax",
+    "init",
     "inspect",
     "linear",
     "mix",
@@ -73,7 +74,7 @@ if not TYPE_CHECKING:  # or a type checker would take any name for one of ours
             "schedules": ["constant", "exponential", "linear", "piecewise", "temp_match"],
         },
         modules=[
-            "codebook", "dials", "distributions", "estimators", "functional", "inspect", "nodes",
-            "noise", "population", "residual", "schedules", "structures",
+            "codebook", "dials", "distributions", "estimators", "functional", "init", "inspect",
+            "nodes", "noise", "population", "residual", "schedules", "structures",
         ],
     )  # fmt: skip

@@ -86,6 +86,17 @@ def try_to_read(value: Tensor) -> float | None:
         return None
 
 
+def may_have_nan(few: Tensor) -> bool:
+    """False if :func:`may_read_cpu` has said yes and none of a few numbers is NaN.
+
+    A tensor with a NaN does not equal itself; this is the fastest way to ask.
+    """
+    try:
+        return not torch.equal(few, few)
+    except RuntimeError:  # as in try_to_read
+        return True
+
+
 def check_dial(argument: str, value: Dial) -> tuple[float, float]:
     """tau > 0, beta >= 0, 0 <= alpha <= 1, for a number or for every entry of a tensor.
 

@@ -26,8 +26,9 @@ _UNATTACHED = (
 )
 _LOADED = (
     "weights were loaded into a model that trains with no dials attached: tau, beta and alpha are "
-    "1, for they are no weights. Attach the dials as in the run before, and hand them its state "
-    "with dials.load_state_dict(...); or dcgraph.Dials.constant(model)."
+    "1, for they are not among the weights. Attach the dials as in the run before, and load their "
+    "state with dials.load_state_dict(...); or say that it is meant with "
+    "dcgraph.Dials.constant(model)."
 )
 _FORGOTTEN = (
     f"the dials have not stepped in {_PATIENCE:,} training calls of a node, so tau, beta and alpha "

@@ -188,7 +188,7 @@ class OneHotCategorical(Distribution):
         return OneHotCategorical(logits, validate_args=self._validate_args)
 
     def __repr__(self) -> str:
-        return f"OneHotCategorical({self.event_shape[0]} categories, {self.batch_shape})"
+        return f"OneHotCategorical({self.event_shape[0]} categories, {list(self.batch_shape)})"
 
 
 @register_kl(OneHotCategorical, OneHotCategorical)  # type: ignore[untyped-decorator]
@@ -198,3 +198,9 @@ def _kl(p: OneHotCategorical, q: OneHotCategorical) -> Tensor:
     never = log_p == -math.inf
     difference = log_p.masked_fill(never, 0.0) - log_q.masked_fill(never, 0.0)
     return (log_p.exp() * difference).sum(-1).to(p.logits.dtype)
+
+
+@register_kl(OneHotCategorical, torch.distributions.OneHotCategorical)  # type: ignore[untyped-decorator]
+def _kl_to_torchs(p: OneHotCategorical, q: torch.distributions.OneHotCategorical) -> Tensor:
+    divergence: Tensor = _kl(p, OneHotCategorical(q.logits, validate_args=False))
+    return divergence

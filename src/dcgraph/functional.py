@@ -8,11 +8,13 @@ theta, temperature tau, noise scale beta, relaxed one-hot z, share of dropped re
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import torch
 import torch.distributed as dist
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn import Parameter
 
 from . import kernels
 from ._checks import (
@@ -24,6 +26,7 @@ from ._checks import (
     check_rows,
     check_scale,
     explain_rows,
+    may_have_nan,
     may_read,
     may_read_cpu,
     say_overflow,
@@ -78,7 +81,7 @@ def gumbel_softmax(
     >>> dc.gumbel_softmax(theta, noise=torch.tensor([0.0, 3.0, 0.0]), hard=True)
     tensor([0., 1., 0.])
     """
-    if not hard and dim == -1 and mask is None and noise is None and generator is None:
+    if not hard and dim == -1 and mask is None and generator is None and _is_own(noise):
         soft = _relax_few(logits, tau, beta)
         if soft is not None:
             return soft
@@ -190,6 +193,11 @@ _ORDINARY = 1e6
 """For tau and beta / tau: below it nothing but the logits can overflow."""
 
 
+def _is_own(noise: Noise | None) -> bool:
+    """Whether it is Gumbel noise that is drawn here."""
+    return noise is None or (isinstance(noise, str) and noise == "gumbel")
+
+
 def _relax_few(logits: Tensor, tau: Dial, beta: Dial) -> Tensor | None:
     """A handful of numbers on the CPU, where the time is that of starting operations; or None.
 
@@ -200,7 +208,7 @@ def _relax_few(logits: Tensor, tau: Dial, beta: Dial) -> Tensor | None:
         isinstance(tau, float)
         and isinstance(beta, float)
         and 0 < beta < _ORDINARY * tau < _ORDINARY**2
-        and isinstance(logits, Tensor)
+        and type(logits) in (Tensor, Parameter)
         and logits.dtype is torch.float32
         and logits.ndim
         and 0 < logits.numel() <= FEW
@@ -209,10 +217,17 @@ def _relax_few(logits: Tensor, tau: Dial, beta: Dial) -> Tensor | None:
         and not dist.is_initialized()
     ):
         return None
-    noise = torch.rand_like(logits, dtype=torch.float64).log_().to(torch.float32).neg_().log_()
-    soft = torch.add(noise.mul_(-beta / tau), logits, alpha=1 / tau).softmax(-1)
-    total = try_to_read(soft.detach().sum())
-    return soft if total is not None and total < math.inf else None
+    # log E, of which the noise is the negative; in float64 -log(u) is fine enough near u = 1.
+    noise = torch.empty_like(logits, dtype=torch.float64).uniform_().log_().neg_().log_().float()
+    soft = torch.add(logits * _inverse(tau), noise, alpha=-beta / tau).softmax(-1)
+    return None if may_have_nan(soft) else soft
+
+
+@lru_cache(maxsize=64)
+def _inverse(tau: float) -> Tensor:
+    """As a tensor: a number is made one in every product, which takes longer than the product."""
+    with torch.inference_mode(False):
+        return torch.tensor(1 / tau, dtype=torch.float32, device="cpu")
 
 
 def _checked_theta(

@@ -109,7 +109,7 @@ def draw_minus_gumbel(
     if _are_few(shape, device) and not _own_noise(generator):
         # In float64 -log(u) is fine enough near u = 1.
         uniform = torch.rand(tuple(shape), dtype=torch.float64, device=device, **_from(generator))
-        return uniform.log_().to(dtype).neg_().clamp(max=_LARGEST_EXPONENTIAL).log_()
+        return uniform.log_().neg_().clamp(max=_LARGEST_EXPONENTIAL).log_().to(dtype)
     bits, scale = _random_bits(shape, generator, device), -_SCALES[dtype]
     return bits.to(dtype).mul_(scale).log1p_().neg_().log_()
 

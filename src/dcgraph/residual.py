@@ -67,13 +67,15 @@ def drop_residual(
     if mode in ("weighted", "always"):
         mixed = value + residual if mode == "always" else (1 - alpha) * residual + alpha * value
         return mixed if rows is None else torch.where(rows.unsqueeze(-1), mixed, value)
+    kept: Tensor | bool
     if rows is None and isinstance(alpha, int | float) and alpha in (0, 1):
-        kept: Tensor | bool = alpha == 0
+        kept = alpha == 0
+    elif rows is None and isinstance(alpha, int | float) and gate == "call":
+        draw = draw_uniform((1,) * value.ndim, generator, value.device)
+        number = read(draw)
+        kept = draw >= alpha if number is None else number >= alpha
     else:
         kept = draw_gate(value.shape, alpha, gate, generator, value.device, rows)
-        if gate == "call" and rows is None and may_read(value):
-            found = read(kept)
-            kept = kept if found is None else bool(found)
     if isinstance(kept, bool):
         if not kept:
             return value

@@ -64,6 +64,41 @@ def test_probe_reads_what_is_there() -> None:
     assert report.hard_loss == pytest.approx(1.0 + 1.0 - 2.0)
 
 
+def test_groups_are_read_apart() -> None:
+    """A node that is called on [batch, 8, K] makes eight choices, each with its own story."""
+    torch.manual_seed(0)
+    node = dc.Categorical()
+    dc.Dials.constant(node, tau=2.0, beta=0.0)
+    theta = torch.randn(20, 3, 5, requires_grad=True)
+    with torch.no_grad():
+        theta[:, 1] = torch.tensor([9.0, 0.0, 0.0, 0.0, 0.0])  # this group has collapsed
+    weights = torch.randn(3, 5)
+
+    def loss(theta: Tensor) -> Tensor:
+        return (node(theta) * weights[: theta.shape[-2]]).sum()
+
+    report = dc.probe(node, lambda: loss(theta), groups=1)
+    assert [(r.call, r.group) for r in report.readings] == [(0, 0), (0, 1), (0, 2)]
+    for group, reading in enumerate(report.readings):
+        own = theta.detach()[:, group].clone().requires_grad_()
+
+        def own_loss(own: Tensor = own, weights: Tensor = weights[group]) -> Tensor:
+            return (node(own) * weights).sum()
+
+        (alone,) = dc.probe(node, own_loss).readings
+        for name in ("gradient", "entropy", "largest", "used", "dead", "saturated", "gap"):
+            expected = pytest.approx(getattr(alone, name), rel=1e-5)
+            assert getattr(reading, name) == expected, name
+        assert reading.by_category is not None and alone.by_category is not None
+        assert reading.by_category.weight == pytest.approx(alone.by_category.weight)
+    assert (report.readings[1].used, report.readings[1].dead) == (1, 4)
+    assert str(report).splitlines()[0].split()[:3] == ["node", "call,", "group"]
+    whole = dc.probe(node, lambda: loss(theta)).readings
+    assert len(whole) == 1 and whole[0].group is None and whole[0].used == 5
+    assert dc.probe(node, lambda: loss(theta), groups=-1).readings == report.readings
+    assert len(dc.probe(node, lambda: loss(theta), groups=2).readings) == 1, "no such dimension"
+
+
 def test_probe_reports_calls_in_order_and_watched_tensors() -> None:
     class Watched(Adder):
         def forward(self, a: Tensor, b: Tensor) -> Tensor:

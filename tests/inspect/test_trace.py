@@ -24,6 +24,20 @@ def test_trace_records_decisions() -> None:
     assert [step.call for step in steps[1:]] == [1]
 
 
+def test_choices_in_groups_are_printed_example_by_example() -> None:
+    node = dc.Categorical().eval()
+    index = torch.tensor([[0, 1, 2], [2, 2, 0]])
+    with dc.trace(node) as steps:
+        node(dc.one_hot(index, 3))
+        node(dc.one_hot(index, 3)[0, 0])
+        node(torch.zeros(20, 18, 2))
+    assert torch.equal(steps[0].index, index)
+    lines = str(steps).splitlines()
+    assert lines[:3] == ["Categorical[0]: 0 1 2", "                2 2 0", "Categorical[1]: 0"]
+    assert lines[3] == "Categorical[2]: " + "0 " * 16 + "... 18 choices"
+    assert len(lines) == 3 + 8 + 1 and lines[-1] == "                ... [20, 18]"
+
+
 def test_traces_nest() -> None:
     node = dc.Categorical().eval()
     theta = torch.tensor([[5.0, 1.0, 0.0]])

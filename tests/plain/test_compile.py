@@ -5,14 +5,12 @@ The tests in this folder run without the run-time shape checks of the others.
 
 from __future__ import annotations
 
-import copy
 import shutil
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.func import functional_call, stack_module_state, vmap
 
 import dcgraph as dc
 from models import Adder
@@ -140,21 +138,34 @@ def test_training_step_compiles_once_while_the_dials_move() -> None:
     assert losses[-1] < losses[0]
 
 
-def test_population_compiles() -> None:
-    models = [Adder() for _ in range(3)]
-    for model, tau in zip(models, (1.0, 4.0, 8.0), strict=True):
-        dc.Dials(tau=tau, beta=0.0, alpha=1.0).attach(model)
-    parameters, buffers = stack_module_state(list(models))
-    base = copy.deepcopy(models[0]).to("meta")
-    a, b = torch.randn(7, 6), torch.randn(7, 6)
+def test_padding_compiles() -> None:
+    node = dc.Discrete(6, 4, gate="vector")
+    dc.Dials.constant(node, tau=2.0, beta=0.0, alpha=1.0)
+    u, rows = torch.randn(5, 6), torch.tensor([True, False, True, True, False])
+    u[1] = torch.nan
+    compiled = torch.compile(node, fullgraph=True)
+    torch.testing.assert_close(compiled(u, rows=rows), node(u, rows=rows), equal_nan=True)
 
-    def one(p: dict[str, Tensor], d: dict[str, Tensor]) -> Tensor:
-        result: Tensor = functional_call(base, (p, d), (a, b))
+
+@pytest.mark.parametrize("replicas", [1, 3])
+def test_population_compiles(replicas: int) -> None:
+    population = dc.Population(Adder, range(replicas))
+    dc.Dials.constant(population, tau=2.0, beta=0.0, alpha=1.0)
+    a, b, target = torch.randn(7, 6), torch.randn(7, 6), torch.arange(7) % 5
+
+    def loss(model: nn.Module, a: Tensor, b: Tensor) -> Tensor:
+        return F.cross_entropy(model(a, b), target)
+
+    def losses(a: Tensor, b: Tensor) -> Tensor:
+        result: Tensor = population.map(loss, a, b)
         return result
 
-    mapped = torch.compile(vmap(one, randomness="different"), fullgraph=True)(parameters, buffers)
-    for i, model in enumerate(models):
-        torch.testing.assert_close(mapped[i], model(a, b))
+    compiled = torch.compile(losses, fullgraph=True)
+    weights = tuple(population.parameters())
+    found, expected = (
+        [f(a, b), *torch.autograd.grad(f(a, b).sum(), weights)] for f in (compiled, losses)
+    )
+    torch.testing.assert_close(found, expected)
 
 
 @pytest.mark.parametrize("structure", ["arborescence", "spanning_tree"])

@@ -211,3 +211,78 @@ def test_captured_edges_of_trees_and_their_gradient(structure: str) -> None:
     assert torch.equal(
         module.argmax(theta, None, used).cpu(), module.argmax(on_cpu, None, used.cpu())
     )
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_a_captured_step_of_a_users_loop_is_one_training_step(own: bool) -> None:
+    """Without noise a population trains as on the CPU, from the first call on."""
+    torch.manual_seed(0)
+    x, target = torch.randn(40, 7, 6), torch.randint(5, (40, 7))
+
+    def loss(model: torch.nn.Module, x: Tensor, target: Tensor) -> Tensor:
+        return F.cross_entropy(model(x, x), target)
+
+    def train(device: str) -> tuple[list[Tensor], dc.Population]:
+        population = dc.Population(Adder, range(3), device)
+        dc.Dials.constant(population, tau=2.0, beta=0.0, alpha=1.0)
+        rates = [1e-2, 3e-3, 1e-3] if own else 1e-2
+        parameters = population.parameters()
+        optimizer = (
+            dc.population.Adam(parameters, rates)
+            if own
+            else torch.optim.Adam(parameters, 1e-2, capturable=device == "cuda")
+        )
+
+        @population.capture
+        def step(x: Tensor, target: Tensor) -> Tensor:
+            losses: Tensor = population.map(loss, x, target)
+            losses.sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            return losses.detach()
+
+        return [step(a, b).cpu() for a, b in zip(x, target, strict=True)], population
+
+    (on_cpu, first), (on_cuda, second) = train("cpu"), train("cuda")
+    torch.testing.assert_close(on_cuda, on_cpu, rtol=1e-3, atol=1e-3)
+    for here, there in zip(first.parameters(), second.parameters(), strict=True):
+        torch.testing.assert_close(there.cpu(), here, rtol=1e-2, atol=1e-3)
+
+
+def test_a_captured_step_draws_afresh_and_sees_what_changes() -> None:
+    population = dc.Population(lambda: dc.Discrete(4, 3), range(2), "cuda")
+    dials = dc.Dials(tau=1.0, beta=dc.piecewise([(0, 0.0), (6, 0.0), (7, 1.0)])).attach(population)
+    optimizer = dc.population.Adam(population.parameters(), 0.0)
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda t: float(t > 20))
+    u = torch.randn(5, 4)
+
+    @population.capture
+    def step(u: Tensor) -> Tensor:
+        v: Tensor = population(u)
+        v.sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return v.detach()
+
+    seen = []
+    for _ in range(12):
+        seen.append(step(u))
+        dials.step()
+    assert all(torch.equal(seen[0], v) for v in seen[:7]), "no noise at first"
+    assert not torch.equal(seen[-1], seen[-2]) and not torch.equal(seen[-2], seen[-3])
+    optimizer.param_groups[0]["lr"].fill_(0.1)
+    before = [p.clone() for p in population.parameters()]
+    step(u)
+    scheduler.step()
+    assert not any(map(torch.equal, before, population.parameters()))
+
+
+def test_batch_normalisation_of_a_population_on_cuda() -> None:
+    population = dc.Population(
+        lambda: torch.nn.Sequential(torch.nn.Conv2d(1, 3, 3), torch.nn.BatchNorm2d(3)), range(2),
+        "cuda",
+    )  # fmt: skip
+    alone, x = population.replica(1), torch.randn(4, 1, 6, 6, device="cuda")
+    torch.testing.assert_close(population(x)[1], alone(x), rtol=1e-3, atol=1e-3)
+    for name, buffer in alone.named_buffers():
+        torch.testing.assert_close(population.stacked.get_buffer(name)[1], buffer)

@@ -22,6 +22,7 @@ constant: Any = dc.constant
 population: Any = dc.Population
 lstm: Any = dc.population.LSTM
 QUERY, CODEBOOK = torch.zeros(3, 4), torch.zeros(5, 4)
+VALID = torch.ones(3, dtype=torch.bool)
 
 
 def packed_sequence() -> object:
@@ -105,6 +106,22 @@ def test_misspelt_names(call: Callable[[], object], words: str) -> None:
 def test_query_and_codebook_that_do_not_fit(call: Callable[[], object], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         call()
+
+
+@pytest.mark.parametrize(
+    ("rows", "fill", "words"),
+    [
+        (torch.ones(2, dtype=torch.bool), "input", r"bool of shape \(2,\); pass .* shape \(3,\)"),
+        (torch.ones(3), "input", "rows are torch.float32"),
+        ([True] * 3, "input", r"rows are \[True, True, True\]; pass a bool tensor"),
+        (VALID, "zeros", "fill='zeros' is unknown; did you mean 'zero'"),
+        (VALID, torch.zeros(4), r"a fill of shape \(4,\), for the output has shape \(3, 4\)"),
+    ],
+)
+def test_wrong_rows(rows: Any, fill: Any, words: str) -> None:
+    node = dc.Discrete(4, 3)
+    with pytest.raises(ValueError, match=words):
+        node(QUERY, rows=rows, fill=fill)
 
 
 @pytest.mark.parametrize("mode", ["drop", "always", "weighted"])
