@@ -1,4 +1,4 @@
-"""Speed and tail of gumbel_softmax against torch's own, as ratios from one run.
+"""Speed and tail of gumbel_softmax against torch's own, and of a node, as ratios from one run.
 
     python benchmarks/relaxation.py            # measure on the CPU, and on CUDA where there is one
     python benchmarks/relaxation.py --table    # the records as a table, as in benchmarks/README.md
@@ -21,6 +21,8 @@ from torch import Tensor
 import dcgraph as dc
 
 SHAPES = [(16, 19), (512, 1000), (512, 38_696)]
+NODES = [(16, 84, 19), (512, 84, 19), (512, 256, 1000)]
+"""Vectors, their width, and categories."""
 TAU, BETA = 2.0, 1.0
 
 Relaxation = Callable[[Tensor], Tensor]
@@ -99,7 +101,11 @@ def measure_cpu() -> Record:
         ratio = seconds["torch"] / seconds["dcgraph"]
         rows.append({"shape": shape, "seconds": seconds, "speedup": ratio})
         print(f"CPU {list(shape)}: {ratio:.2f} times as fast as torch")
-    return {"relaxation": rows, "tail": tails("cpu", 5)}
+    nodes = []
+    for sizes in NODES:
+        runs = nodes_of(*sizes, device="cpu")
+        nodes.append(_node_row(sizes, cpu_seconds(runs, budget=10)))
+    return {"relaxation": rows, "node": nodes, "tail": tails("cpu", 5)}
 
 
 def measure_cuda() -> Record:
@@ -122,7 +128,45 @@ def measure_cuda() -> Record:
         ratio = seconds["torch compiled"] / seconds["dcgraph compiled"]
         rows.append({"shape": shape, "seconds": seconds, "speedup": ratio, "of_bandwidth": share})
         print(f"CUDA {list(shape)}: {share:.0%} of copy bandwidth, {ratio:.2f} times torch")
-    return {"copy_bandwidth": bandwidth, "relaxation": rows, "tail": tails("cuda", 40)}
+    nodes = []
+    for sizes in NODES:
+        runs = nodes_of(*sizes, device="cuda")
+        nodes.append(_node_row(sizes, {name: cuda_seconds(run) for name, run in runs.items()}))
+    return {
+        "copy_bandwidth": bandwidth,
+        "relaxation": rows,
+        "node": nodes,
+        "tail": tails("cuda", 40),
+    }
+
+
+def nodes_of(rows: int, dim: int, categories: int, device: str) -> dict[str, Callable[[], Tensor]]:
+    """A node with its residual, and the three lines that one would write by hand."""
+    node = dc.Discrete(dim, categories, gate="example").to(device)
+    dc.Dials.constant(node, tau=TAU, beta=BETA, alpha=0.5)
+    codebook = node.codebook
+
+    def by_hand(u: Tensor) -> Tensor:
+        z = F.gumbel_softmax(u @ codebook.T, TAU)
+        kept = torch.rand(len(u), 1, device=device) < 0.5
+        return z @ codebook + kept * u
+
+    u, weights = (torch.randn(rows, dim, device=device) for _ in range(2))
+
+    def both(f: Relaxation) -> Callable[[], Tensor]:
+        def run() -> Tensor:
+            leaf = u.detach().requires_grad_()
+            return torch.autograd.grad(f(leaf), (leaf, codebook), weights)[0]
+
+        return run
+
+    return {"by hand": both(by_hand), "dcgraph": both(node)}
+
+
+def _node_row(sizes: tuple[int, int, int], seconds: dict[str, float]) -> Record:
+    ratio = seconds["by hand"] / seconds["dcgraph"]
+    print(f"node {list(sizes)}: {ratio:.2f} times as fast as by hand")
+    return {"sizes": sizes, "seconds": seconds, "speedup": ratio}
 
 
 def tails(device: str, repeats: int, categories: int = 10_000_000) -> dict[str, dict[str, float]]:
@@ -165,17 +209,22 @@ def kernel_noise(categories: int) -> Callable[[], Tensor]:
 
 def table() -> str:
     """The records as Markdown."""
-    speed, tail = [], []
+    speed, node, tail = [], [], []
     for record in records("relaxation"):
         for row in record["relaxation"]:
             share = f"{row['of_bandwidth']:.0%}" if "of_bandwidth" in row else "-"
             shape = " x ".join(f"{size:,}" for size in row["shape"])
             speed.append([record["device"], shape, f"{row['speedup']:.2f}x", share])
+        for row in record.get("node", []):
+            vectors, dim, categories = row["sizes"]
+            cells = [f"{vectors:,} x {dim}", f"{categories:,}", f"{row['speedup']:.2f}x"]
+            node.append([record["device"], *cells])
         for name, seen in record["tail"].items():
             ties = f"{seen['ties']} of {seen['draws']}"
             tail.append([record["device"], name, ties, f"{seen['largest']:.2f}"])
     tables = (
         markdown(["device", "shape", "against torch", "share of copy bandwidth"], speed),
+        markdown(["device", "vectors", "categories", "against three lines by hand"], node),
         markdown(["device", "sampler", "ties for the largest", "largest value"], tail),
     )
     return "\n\n".join(tables)
