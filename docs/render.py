@@ -6,12 +6,14 @@ of date.
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from dcgraph.experiments.engine.metrics import spread
 from dcgraph.experiments.engine.tables import Cell, as_text, cells, part
@@ -128,9 +130,14 @@ def rendered(page: str) -> str:
         return f"<!-- headlines -->\n{headlines()}\n<!-- end -->"
 
     opening = r"(?P<mark><!-- table (?P<name>[\w-]+)(: (?P<part>\w+))? -->)"
+
+    def example(mark: re.Match[str]) -> str:
+        return f"<!-- example {mark[1]} -->\n{example_table(mark[1])}\n<!-- end -->"
+
     for pattern, fill in (
         (opening, table),
         (r"<!-- benchmark (\S+) -->", benchmark),
+        (r"<!-- example (\S+) -->", example),
         ("<!-- headlines -->", best),
     ):
         page = re.sub(rf"{pattern}\n.*?<!-- end -->", fill, page, flags=re.DOTALL)
@@ -196,14 +203,25 @@ def _spread(mean: float | None, std: float | None) -> str:
 
 def benchmark_table(name: str) -> str:
     """What ``python benchmarks/NAME.py --table`` prints."""
-    folder = ROOT / "benchmarks"
-    sys.path.insert(0, str(folder))  # as for a script: where it imports from
+    text: str = _script("benchmarks", name)["table"]()
+    return text
+
+
+def example_table(name: str) -> str:
+    """What ``python examples/NAME.py`` printed when its record was made."""
+    record = json.loads((RESULTS / "examples" / f"{name}.json").read_text())
+    text: str = _script("examples", name)["table"](record["found"])
+    return text
+
+
+def _script(folder: str, name: str) -> dict[str, Any]:
+    """What a program defines, imported from where it is."""
+    home = str(ROOT / folder)
+    sys.path.insert(0, home)
     try:
-        names = runpy.run_path(str(folder / f"{name}.py"), run_name="benchmark")
+        return runpy.run_path(f"{home}/{name}.py", run_name=folder)
     finally:
-        sys.path.remove(str(folder))
-    table: str = names["table"]()
-    return table
+        sys.path.remove(home)
 
 
 if __name__ == "__main__":

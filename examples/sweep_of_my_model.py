@@ -58,10 +58,6 @@ def loss(model: nn.Module, x: Tensor, total: Tensor) -> Tensor:
     return F.cross_entropy(model(x), total)
 
 
-def hits(model: nn.Module, x: Tensor, total: Tensor) -> Tensor:
-    return torch.eq(model(x).argmax(-1), total)
-
-
 def run(quick: bool = False, report: Callable[[str], None] = lambda line: None) -> dict[str, Any]:
     steps, seeds = (30, 2) if quick else (2000, 8)
     settings = list(itertools.product(SCALES, TAUS, range(seeds)))  # one for each replica
@@ -94,9 +90,10 @@ def run(quick: bool = False, report: Callable[[str], None] = lambda line: None) 
         if k % max(1, steps // 10) == 0:
             report(f"step {k:,} of {steps:,}, mean loss {losses.mean():.2f}")
     seconds = time.perf_counter() - began
-    test = examples(2000, torch.Generator().manual_seed(2))
+    x, total = examples(2000, torch.Generator().manual_seed(2))
     with torch.no_grad():
-        hard = population.eval().map(hits, *test).float().mean(1).tolist()
+        answers = population.eval()(x).argmax(-1)  # [replicas, 2000]
+    hard = (answers == total).float().mean(1).tolist()
     rows = [
         {
             "codebook": scale,
@@ -130,18 +127,23 @@ def seconds_alone(steps: int) -> float:
     return (time.perf_counter() - began) / steps
 
 
+def table(found: dict[str, Any]) -> str:
+    """Hard accuracy of every model, in per cent."""
+    lines = ["| start of the codebook | tau | mean | each seed |", "|---|---|---|---|"]
+    for row in found["rows"]:
+        each = sorted(round(100 * value) for value in row["accuracy"])
+        mean = 100 * sum(row["accuracy"]) / len(each)
+        lines.append(f"| {row['codebook']} | {row['tau']:g} | {mean:.0f} | {str(each)[1:-1]} |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="a few steps, to see that it runs")
     found = run(parser.parse_args().quick, report=print)
-    print(f"\nhard accuracy in per cent, {found['seeds']} seeds in each row")
-    for row in found["rows"]:
-        values = " ".join(f"{100 * value:3.0f}" for value in sorted(row["accuracy"]))
-        print(f"{row['codebook']:24} tau {row['tau']:g}: {values}")
+    print(f"\n{table(found)}\n")
     together, alone = found["ms_per_step"], found["ms_per_step_of_one_model"]
-    times = found["models"] * alone / together
-    print(f"\na step of all {found['models']} models takes {together:.1f} ms, of one by itself")
-    print(f"{alone:.2f} ms: one after the other they would take {times:.1f} times as long")
+    print(f"A step of all {found['models']} models takes {together:.1f} ms, of one {alone:.2f} ms.")
 
 
 if __name__ == "__main__":

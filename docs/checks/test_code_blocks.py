@@ -72,6 +72,13 @@ def test_other_seeds_of_own_model_reach_what_the_page_says() -> None:
         torch.set_num_threads(threads)
 
 
+def test_population(capsys: pytest.CaptureFixture[str]) -> None:
+    names = run("docs/population.md")
+    assert names["losses"].shape == (8,) and isinstance(names["best"], torch.nn.Module)
+    assert names["answers"].shape == (8, 64, 3)
+    assert "torch.Size([4, 5, 7, 8])" in capsys.readouterr().out
+
+
 def test_chain_does_not_train(capsys: pytest.CaptureFixture[str]) -> None:
     names = run("docs/chain-does-not-train.md")
     assert "encoding" in capsys.readouterr().out

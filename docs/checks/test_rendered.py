@@ -38,6 +38,12 @@ def test_every_benchmark_is_in_the_docs() -> None:
     assert sorted(shown) == sorted(scripts)
 
 
+def test_every_record_of_an_example_is_in_the_docs() -> None:
+    recorded = [path.stem for path in (ROOT / "results" / "examples").glob("*.json")]
+    shown = re.findall(r"<!-- example (\S+) -->", "".join(PAGES.values()))
+    assert sorted(shown) == sorted(recorded)
+
+
 def test_headlines_have_a_line_each_with_numbers_and_seeds() -> None:
     assert "<!-- headlines -->" in PAGES["README.md"]
     head, _, *lines = RENDER["headlines"]().splitlines()
