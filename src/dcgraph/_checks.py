@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 import torch
 from jaxtyping import Float
@@ -22,24 +23,25 @@ from ._arguments import check_range
 Dial = int | float | Float[Tensor, "..."]
 """A setting of a node: a number, or a tensor that broadcasts against the logits."""
 
-_reads_devices = False
-_reads_anything = True
+_reads_devices: ContextVar[bool] = ContextVar("dcgraph reads values on devices", default=False)
+_reads_anything: ContextVar[bool] = ContextVar("dcgraph reads values", default=True)
 
 
 @contextmanager
 def debug() -> Iterator[None]:
     """Also check tensor values on a GPU, at the price of a synchronisation in every call.
 
+    Only in this thread.
+
     >>> import torch, dcgraph as dc
     >>> with dc.debug():
     ...     z = dc.gumbel_softmax(torch.zeros(2, 3))
     """
-    global _reads_devices
-    before, _reads_devices = _reads_devices, True
+    before = _reads_devices.set(True)
     try:
         yield
     finally:
-        _reads_devices = before
+        _reads_devices.reset(before)
 
 
 @contextmanager
@@ -48,29 +50,28 @@ def unchecked() -> Iterator[None]:
 
     Without it a diverging model stops the loop with an error instead of a loss that is not finite.
     """
-    global _reads_anything
-    before, _reads_anything = _reads_anything, False
+    before = _reads_anything.set(False)
     try:
         yield
     finally:
-        _reads_anything = before
+        _reads_anything.reset(before)
 
 
 def may_read(tensor: Tensor) -> bool:
     """Whether reading values is cheap here; vmap can still refuse, see :func:`read`."""
     if torch.compiler.is_compiling() or tensor.is_meta:
         return False
-    if not _reads_anything:
+    if not _reads_anything.get():
         return False
-    if tensor.device.type == "cpu":
+    if tensor.is_cpu:
         return True
     capturing = tensor.is_cuda and torch.cuda.is_current_stream_capturing()
-    return _reads_devices and not capturing
+    return _reads_devices.get() and not capturing
 
 
 def may_read_cpu() -> bool:
     """:func:`may_read`, of any tensor on the CPU."""
-    return _reads_anything and not torch.compiler.is_compiling()
+    return not torch.compiler.is_compiling() and _reads_anything.get()
 
 
 def read(value: Tensor) -> float | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 import torch
@@ -96,37 +97,38 @@ def _at(rows: Tensor, index: Tensor) -> Tensor:
     return rows.gather(-1, index.clamp(min=0).unsqueeze(-1)).squeeze(-1)
 
 
-_observers: list[Callable[[Event], None]] = []
-_silenced = 0
+Observer = Callable[[Event], None]
+
+_observers: ContextVar[tuple[Observer, ...]] = ContextVar("dcgraph observers", default=())
+"""Of this thread: what other threads compute is none of their business."""
 
 
 @contextmanager
-def observing(observer: Callable[[Event], None]) -> Iterator[None]:
-    _observers.append(observer)
+def observing(observer: Observer) -> Iterator[None]:
+    before = _observers.set((*_observers.get(), observer))
     try:
         yield
     finally:
-        _observers.remove(observer)
+        _observers.reset(before)
 
 
 @contextmanager
 def unobserved() -> Iterator[None]:
     """Nodes notify nobody: where many models run as one, their tensors cannot be looked at."""
-    global _silenced
-    _silenced += 1
+    before = _observers.set(())
     try:
         yield
     finally:
-        _silenced -= 1
+        _observers.reset(before)
 
 
 def notify(event: Event) -> None:
-    for observer in _observers:
+    for observer in _observers.get():
         observer(event)
 
 
 def is_observed() -> bool:
-    return bool(_observers) and not _silenced and not torch.compiler.is_compiling()
+    return not torch.compiler.is_compiling() and bool(_observers.get())
 
 
 def watch(name: str, tensor: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
