@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import sys
 import time
@@ -70,8 +71,8 @@ def main(folder: Path) -> None:
     resumed = train(TASK, REPLICAS, DATA, save_to=path, resume=True)
     equal = torch.equal(whole.population.weights, resumed.population.weights)
     equal = equal and whole.curve == resumed.curve and whole.metrics == resumed.metrics
-    for leftover in folder.glob(".run.pt.*"):  # drafts of those who were killed while writing
-        leftover.unlink()
+    for leftover in folder.glob(".dcgraph-draft-*"):  # of those who were killed while writing
+        shutil.rmtree(leftover)
     report = {"kills": kills, "equal": equal, "lost_at_most_since_last_checkpoint": kept}
     sys.stdout.write(json.dumps(report) + "\n")
 

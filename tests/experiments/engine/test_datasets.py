@@ -204,7 +204,7 @@ def test_a_file_is_saved_whole_or_not_at_all(
 
     monkeypatch.setattr(Path, "write_bytes", full)
     assert complaint(replace(FILE, urls=(f"{server}/whole",))) == (
-        f"cannot write {cache / FILE.path}: No space left on device; "
+        f"cannot write {cache / FILE.path}: the disk is full; "
         "set XDG_CACHE_HOME to a folder that can be written."
     )
     assert list((cache / FILE.path).parent.iterdir()) == []

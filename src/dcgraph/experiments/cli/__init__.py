@@ -71,9 +71,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (CheckpointError, DataError, ModelError, RecordError) as error:
         _complain(str(error))
         return 1
-    except (Interrupted, KeyboardInterrupt):
+    except (Interrupted, KeyboardInterrupt) as stop:
         _complain("interrupted; the same command goes on where it stopped.")
-        return 130
+        return stop.exit_code if isinstance(stop, Interrupted) else 130
     except BrokenPipeError:  # the reader of our output has gone, as `| head` does
         return 1
     except OSError as error:

@@ -57,9 +57,10 @@ def train(task: str, /, *words: str) -> None:
         raise CommandError("with --resume the settings come from the run; leave the others out.", 2)
     try:
         _run(loaded, replicas, options, shlex.join(["dcgraph", "train", task, *words]))
-    except Interrupted:
+    except Interrupted as stop:
         raise CommandError(
-            f"interrupted; go on with: dcgraph train {task} --out {options.out} --resume", 130
+            f"interrupted; go on with: dcgraph train {task} --out {options.out} --resume",
+            stop.exit_code,
         ) from None
 
 

@@ -16,14 +16,28 @@ _VERSION = 4
 
 def save(path: Path, content: dict[str, Any]) -> None:
     """Tensors, numbers, strings, lists and dicts; a reader sees the old file or the new one."""
-    marked = {"format": _FORMAT, "version": _VERSION, **content}
     try:
-        write_atomically(path, lambda draft: torch.save(marked, draft))
-    except (OSError, RuntimeError) as error:  # torch has its own words for a full disk
+        save_tensors(path, {"format": _FORMAT, "version": _VERSION, **content})
+    except OSError as error:
         raise CheckpointError(
-            f"cannot write the checkpoint {str(path)!r} ({str(error).splitlines()[0]}); "
-            "make room there, and go on with --resume."
+            f"cannot write the checkpoint {str(path)!r}: {error.strerror}; "
+            "mend that, and go on with --resume."
         ) from error
+
+
+def save_tensors(path: Path, content: Any) -> None:
+    """What torch.load reads, all of it or nothing; an OSError says what is wrong with the disk."""
+
+    def write(draft: Path) -> None:
+        with draft.open("wb") as file:
+            try:
+                torch.save(content, file)
+            except RuntimeError as error:  # torch's words for what the file had said
+                if isinstance(error.__context__, OSError):
+                    raise error.__context__ from None
+                raise
+
+    write_atomically(path, write)
 
 
 def load(path: Path) -> dict[str, Any]:

@@ -20,4 +20,8 @@ class RecordError(ValueError):
 
 
 class Interrupted(Exception):  # noqa: N818 (not an error: somebody asked for it)
-    """Ctrl-C came; the work so far is in the checkpoint."""
+    """Ctrl-C or another signal to stop came; the work so far is in the checkpoint."""
+
+    def __init__(self, signal: int) -> None:
+        super().__init__(signal)
+        self.exit_code = 128 + signal  # as shells and job schedulers have it

@@ -172,20 +172,20 @@ class _Run:
         began = time.monotonic() - self.so_far.seconds
         saved = -math.inf  # soon the first time: a checkpoint that fails should fail early
         self._start_epoch()
-        with _interrupt_flag() as interrupted:
+        with _stop_signals() as asked_to_stop:
             while self.so_far.step < self.steps:
                 self._advance()
                 self.so_far.seconds = time.monotonic() - began
                 if self.so_far.step in self.evaluated:
                     self._evaluate()
-                asked, done = interrupted(), self.so_far.step == self.steps
+                asked, done = asked_to_stop(), self.so_far.step == self.steps
                 due = asked or done or time.monotonic() - saved >= save_every
                 if save_to is not None and due:
                     self.so_far.seconds = time.monotonic() - began
                     self.save(save_to)
                     saved = time.monotonic()
                 if asked:
-                    raise Interrupted
+                    raise Interrupted(asked)
                 if not bool(self.stepper.trainer_state.alive.any()):
                     break
         self.so_far.seconds = time.monotonic() - began
@@ -309,22 +309,37 @@ class _Run:
             torch.cuda.set_rng_state(content["random_cuda"], self.population.device)
 
 
+_STOPS = [
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+]
+"""Ctrl-C, what a job scheduler sends before it kills, and that the terminal is gone."""
+
+
 @contextmanager
-def _interrupt_flag() -> Iterator[Callable[[], bool]]:
-    """Ctrl-C as a question to ask, instead of an exception at any moment; a second one is real."""
-    asked = False
+def _stop_signals() -> Iterator[Callable[[], int]]:
+    """Signals to stop as a question to ask: which one came, or 0. A second one ends at once.
+
+    One that was ignored stays so, as under nohup.
+    """
+    asked = 0
+    before: dict[int, Any] = {}
 
     def remember(number: int, frame: object) -> None:
         nonlocal asked
-        asked = True
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        asked = number
+        for one in before:
+            ends = signal.default_int_handler if one == signal.SIGINT else signal.SIG_DFL
+            signal.signal(one, ends)
 
     try:
-        before = signal.signal(signal.SIGINT, remember)
+        for one in _STOPS:
+            if signal.getsignal(one) not in (signal.SIG_IGN, None):
+                before[one] = signal.signal(one, remember)
     except ValueError:  # only the main thread may handle signals
-        yield lambda: False
+        yield lambda: 0
         return
     try:
         yield lambda: asked
     finally:
-        signal.signal(signal.SIGINT, before)
+        for one, handler in before.items():
+            signal.signal(one, handler)

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
 
-from torch import nn
+from torch import Tensor, nn
 
 from .errors import ModelError
 from .files import write_atomically
@@ -33,8 +33,6 @@ def save_model(
     ``score`` is what the weights were selected by, so that the best of a folder can be found;
     ``calibration`` is what was tuned on the validation split, which says how the model is used.
     """
-    from safetensors.torch import save_file
-
     weights = {name: p.detach().cpu().contiguous() for name, p in model.named_parameters()}
     notes = {
         "format": _FORMAT,
@@ -44,7 +42,25 @@ def save_model(
         "calibration": json.dumps(dict(calibration or {})),
         "vocabulary": task.vocabulary(settings),
     }
-    write_atomically(path, lambda draft: save_file(weights, draft, notes))
+    content = _packed(weights, notes)
+    write_atomically(path, lambda draft: draft.write_bytes(content))
+
+
+def _packed(weights: dict[str, Tensor], notes: dict[str, str]) -> bytes:
+    """The bytes of a safetensors file; equal weights and notes give equal bytes.
+
+    The format is the length of a header, the header in JSON, and the numbers. safetensors writes
+    the notes in any order.
+    """
+    from safetensors.torch import save  # an extra
+
+    packed = save(weights, notes)
+    begin = 8 + int.from_bytes(packed[:8], "little")
+    header = json.loads(packed[8:begin])
+    notes = dict(sorted(header.pop("__metadata__").items()))
+    text = json.dumps({"__metadata__": notes, **header}, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)  # numbers begin at a multiple of 8
+    return len(text).to_bytes(8, "little") + text + packed[begin:]
 
 
 def load_model(path: Path, task: Task[S]) -> tuple[nn.Module, S]:

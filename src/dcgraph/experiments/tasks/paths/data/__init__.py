@@ -29,9 +29,9 @@ import torch
 from torch import Tensor
 
 from ....._arguments import closest
+from ....engine.checkpoint import save_tensors
 from ....engine.datasets import File, cache_folder, locate
 from ....engine.errors import DataError
-from ....engine.files import write_atomically
 from ....engine.task import Batch, fingerprint_of
 from ..settings import PathSettings
 from .files import (
@@ -362,5 +362,5 @@ def disk_cached(name: str, make: Callable[[], Batch], folder: Path | None = None
             return stored
     made = make()
     with suppress(OSError):
-        write_atomically(path, lambda draft: torch.save(made, draft))
+        save_tensors(path, made)
     return made
