@@ -23,6 +23,36 @@ from dcgraph.experiments.engine.errors import CheckpointError
 from parity import DATA, TASK, THREE, same
 
 
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_every_signal_to_stop_saves_a_checkpoint(name: str, tmp_path: Path) -> None:
+    number, handlers = getattr(signal, name), {}
+    path = tmp_path / "run.pt"
+
+    def stop(step: int, steps: int) -> None:
+        signal.raise_signal(number)
+        handlers[step] = [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)]
+
+    before = [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
+    with pytest.raises(Interrupted) as caught:
+        train(TASK, THREE, DATA, save_to=path, callbacks=Callbacks(progress=stop))
+    assert caught.value.exit_code == 128 + number and path.exists()
+    (seen,) = handlers.values()
+    assert seen == [signal.default_int_handler, signal.SIG_DFL], "a second one ends at once"
+    after = [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
+    assert after == before
+
+
+def test_a_signal_that_is_ignored_stays_so(tmp_path: Path) -> None:
+    """As under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        hang_up = Callbacks(progress=lambda step, steps: signal.raise_signal(signal.SIGHUP))
+        outcome = train(TASK, THREE, DATA, save_to=tmp_path / "run.pt", callbacks=hang_up)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert outcome.steps == outcome.curve[-1].step
+
+
 @pytest.mark.parametrize("stop", [1, 5, 8, 13])
 def test_an_interrupted_run_goes_on_bit_for_bit(stop: int, tmp_path: Path) -> None:
     whole = train(TASK, THREE, DATA)
