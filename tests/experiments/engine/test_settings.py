@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 import dcgraph as dc
-from dcgraph.experiments.engine.jobs import label, replica_name
+from dcgraph.experiments.engine.jobs import file_name, labels, replica_names
 from dcgraph.experiments.engine.settings import (
     Settings,
     Sweep,
@@ -154,10 +157,21 @@ def test_a_value_given_twice_is_one_and_a_switch_has_no_range() -> None:
 
 def test_replicas_that_differ_have_different_names() -> None:
     close = expand(BASE, [parse_sweep("tau=8.0000001,8.0000002", BASE)])
-    assert len({replica_name(replica, close) for replica in close}) == 2
+    assert len(set(replica_names(close))) == 2
     seeds = expand(BASE, seeds=2)
-    assert [label(replica, seeds) for replica in seeds] == ["", ""], "the seed is not counted"
-    assert [replica_name(replica, seeds) for replica in seeds] == ["seed-0", "seed-1"]
+    assert labels(seeds) == ["", ""], "the seed is not counted"
+    assert replica_names(seeds) == ["seed-0", "seed-1"]
+    assert replica_names(close)[0] == "tau-8.0000001_seed-0"
+
+
+@given(st.lists(st.text(max_size=400), min_size=2, max_size=6, unique=True))
+def test_names_of_files_lead_nowhere_and_are_not_too_long(texts: list[str]) -> None:
+    several = {"a/../../b", "..", "", "CON\0", "x" * 999, *texts}
+    names = {file_name(text) for text in several}
+    assert len(names) == len(several)
+    for name in names:
+        assert len(name.encode()) <= 140 and name not in ("", ".", "..")
+        assert Path("folder", name).parent == Path("folder") and name.isprintable()
 
 
 def test_only_the_loops_own_numbers_can_differ_within_a_population() -> None:

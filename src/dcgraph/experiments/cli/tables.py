@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..engine.jobs import Job, differences, finished_record, jobs_of, label
+from ..engine.jobs import Job, differences, finished_record, jobs_of, labels
 from ..engine.memory import keep_freed_memory
 from ..engine.records import Record, read_probes, read_record
 from ..engine.settings import Settings, populations
@@ -147,11 +147,10 @@ def _write_page(table: Table, task: AnyTask, results: Path) -> Path:
     shown = []
     for row in table.rows:
         jobs = jobs_of(table, row, results)
-        settings = [job.settings for job in jobs]
-        for job in jobs:
+        within = labels([job.settings for job in jobs])  # of a row with several settings
+        for job, differing in zip(jobs, within, strict=True):
             if not job.record.exists():  # of a row that was not asked for
                 continue
-            differing = label(job.settings, settings)  # of a row with several settings
             group = f"{row.name}, {differing}" if differing else row.name
             shown.append(Replica(group, read_record(job.record), read_probes(job.record)))
     page = results / "reports" / f"{table.name}.html"

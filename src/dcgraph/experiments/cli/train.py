@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 from ..._arguments import closest
 from ..engine.errors import DataError, Interrupted
 from ..engine.files import write_json
-from ..engine.jobs import Job, label, replica_name
+from ..engine.jobs import Job, labels, replica_names
 from ..engine.memory import keep_freed_memory
 from ..engine.metrics import layout, mean_and_std, spread
 from ..engine.records import Record, read_probes, read_record
@@ -155,10 +155,11 @@ def _run(task: AnyTask, replicas: Sequence[Settings], options: Options, command:
     if device.type == "cpu":
         keep_freed_memory()
     records, models = options.out / "records", options.out / "models"
-    jobs = []
-    for settings in replicas:
-        name = replica_name(settings, replicas)
-        jobs.append(Job(settings, records / f"{name}.json", models / f"{name}.safetensors"))
+    names = dict(zip(replicas, replica_names(replicas), strict=True))
+    jobs = [
+        Job(settings, records / f"{name}.json", models / f"{name}.safetensors")
+        for settings, name in names.items()
+    ]
     print(
         f"{count(len(jobs))} of {task.name} on {device}; the run is in {options.out}.", flush=True
     )
@@ -167,8 +168,8 @@ def _run(task: AnyTask, replicas: Sequence[Settings], options: Options, command:
         shown = show_progress(population)
         if not options.tensorboard:
             return shown
-        names = [replica_name(settings, replicas) for settings in population]
-        return combined(shown, write_curves(options.out / "tensorboard", names))
+        own = [names[settings] for settings in population]
+        return combined(shown, write_curves(options.out / "tensorboard", own))
 
     work = options.out / "checkpoints"
     try:
@@ -187,9 +188,9 @@ def _run(task: AnyTask, replicas: Sequence[Settings], options: Options, command:
             shutil.rmtree(work, ignore_errors=True)
             plan.unlink()  # nothing has begun: the corrected command may use the folder
         raise CommandError(str(error), 2) from error
-    print(results_of(jobs, replicas))
+    print(results_of(jobs))
     print(f"Records: {records}. Models: {models}.", flush=True)
-    _write_page(task, jobs, replicas, options, command)
+    _write_page(task, jobs, options, command)
 
 
 def _write_plan(plan: Path, task: AnyTask, replicas: Sequence[Settings], command: str) -> None:
@@ -224,11 +225,11 @@ def _planned(task: AnyTask, plan: Path) -> tuple[list[Settings], str]:
         ) from error
 
 
-def results_of(jobs: Sequence[Job], replicas: Sequence[Settings]) -> str:
+def results_of(jobs: Sequence[Job]) -> str:
     """What a run says at its end: mean and spread on the test set, for each setting."""
     groups: dict[str, list[Record]] = {}
-    for job in jobs:
-        groups.setdefault(label(job.settings, replicas), []).append(read_record(job.record))
+    for job, label in zip(jobs, labels([job.settings for job in jobs]), strict=True):
+        groups.setdefault(label, []).append(read_record(job.record))
     split = next(iter(groups.values()))[0].selection.metric.set
     lines = [f"On the test set, with the weights that were best on the {split} set:"]
     for name, records in groups.items():
@@ -261,7 +262,6 @@ def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 def _write_page(
     task: AnyTask,
     jobs: Sequence[Job],
-    replicas: Sequence[Settings],
     options: Options,
     command: str,
 ) -> None:
@@ -270,12 +270,12 @@ def _write_page(
     page = options.out / "report.html"
     shown = [
         Replica(
-            label(job.settings, replicas).replace("_", " ") or "default",
+            label.replace("_", " ") or "default",
             read_record(job.record),
             read_probes(job.record),
             job.model,
         )
-        for job in jobs
+        for job, label in zip(jobs, labels([job.settings for job in jobs]), strict=True)
     ]
     title = f"dcgraph: {task.name}, {options.out.resolve().name}"
     try:

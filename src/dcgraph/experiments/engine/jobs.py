@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -55,19 +57,41 @@ def differences(record: Record, settings: Settings) -> dict[str, tuple[Any, Any]
     }
 
 
-def label(settings: Settings, among: Sequence[Settings]) -> str:
-    """A short name for settings among others: what they differ in, except the seed.
+def labels(replicas: Sequence[Settings]) -> list[str]:
+    """A short name for each of some settings: what they differ in, except the seed.
 
     Empty, where they differ in nothing else.
     """
-    mine, others = asdict(settings), [asdict(other) for other in among]
-    differing = [n for n in mine if n != "seed" and any(other[n] != mine[n] for other in others)]
-    return "_".join(f"{name}-{_short(mine[name])}" for name in differing)
+    values = [asdict(replica) for replica in replicas]
+    first = values[0] if values else {}
+    differing = [
+        name for name in first if name != "seed" and any(v[name] != first[name] for v in values)
+    ]
+    return ["_".join(f"{name}-{_short(own[name])}" for name in differing) for own in values]
 
 
-def replica_name(settings: Settings, among: Sequence[Settings]) -> str:
-    """The same with the seed: a name for the files of one replica of a sweep."""
-    return "_".join(filter(None, (label(settings, among), f"seed-{settings.seed}")))
+def replica_names(replicas: Sequence[Settings]) -> list[str]:
+    """The same with the seed: a name for the files of each replica of a sweep."""
+    return [
+        file_name("_".join(filter(None, (label, f"seed-{replica.seed}"))))
+        for label, replica in zip(labels(replicas), replicas, strict=True)
+    ]
+
+
+_LONGEST_NAME = 120  # of the 255 bytes that a file system allows, for endings have to fit too
+
+
+def file_name(text: str) -> str:
+    """A name of a file that leads nowhere else; other texts have other names.
+
+    >>> file_name("lr-0.001_seed-0"), file_name("gate-x/../../etc_seed-0")
+    ('lr-0.001_seed-0', 'gate-x-..-..-etc_seed-0-8bf1ac34')
+    """
+    plain = re.sub(r"[^\w.+=-]", "-", text, flags=re.ASCII).lstrip(".-")
+    if plain and plain == text and len(plain) <= _LONGEST_NAME:
+        return plain
+    digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+    return f"{plain[:_LONGEST_NAME]}-{digest}"
 
 
 def _short(value: object) -> str:

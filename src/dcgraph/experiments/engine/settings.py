@@ -14,9 +14,9 @@ import math
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, TypedDict, TypeVar, get_type_hints
+from typing import Any, Literal, TypedDict, TypeVar, get_args, get_origin, get_type_hints
 
-from ..._arguments import check_range, closest
+from ..._arguments import check_choice, check_range, closest
 from ...dials import Dials
 from ...schedules import Schedule, constant, exponential, linear, temp_match
 
@@ -82,8 +82,7 @@ class Settings:
                     "only the numbers the loop itself uses; mark it setting(): a sweep then trains "
                     "one population per value."
                 )
-            if types[one.name] is float and not math.isfinite(value):
-                raise ValueError(f"{one.name}={value}, but a finite number is needed.")
+            _check_kind(one.name, value, types[one.name])
         _require(self, "epochs", self.epochs >= 0, "a number of epochs is at least 0.")
         for name in ("batch", "schedule_steps", "evaluations", "evaluate_every"):
             _require(self, name, getattr(self, name) >= 1, "at least 1 is needed.")
@@ -142,6 +141,23 @@ def _require(settings: Settings, name: str, fine: bool, remedy: str) -> None:
         raise ValueError(f"{name}={getattr(settings, name)}, but {remedy}")
 
 
+def _check_kind(name: str, value: object, kind: Any) -> None:
+    """Whatever the value comes from: a command line, a record, the plan of a run."""
+    if get_origin(kind) is Literal:
+        check_choice(name, value, get_args(kind))
+        return
+    if kind not in _KINDS:  # a task's own
+        return
+    fitting = (int, float) if kind is float else kind
+    if not isinstance(value, fitting) or (isinstance(value, bool) and kind is not bool):
+        raise TypeError(f"{name}={value!r} is a {type(value).__name__}; {_KINDS[kind]} is needed.")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{name}={value}, but a finite number is needed.")
+
+
+_KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+
+
 def from_dict(kind: type[S], values: dict[str, Any]) -> S:
     """Settings from a record or checkpoint; unknown names are an error."""
     known = {f.name for f in fields(kind)}
@@ -183,6 +199,8 @@ def parse_sweep(text: str, settings: Settings) -> Sweep:
             return Sweep(name, values)
         span, _, scale = right.partition(":")
         low, high = (_converted(float, end, f"{name}=1..2") for end in span.split("..", 1))
+        if not math.isfinite(low) or not math.isfinite(high):
+            raise ValueError("the ends of a range are finite numbers.")
     except ValueError as error:
         raise ValueError(f"sweep {text!r}: {error}") from None
     if get_type_hints(type(settings))[name] is bool:

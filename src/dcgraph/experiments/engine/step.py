@@ -276,8 +276,11 @@ def batches_per_epoch(data: Data, batch: int) -> list[int]:
     """How many whole batches each table of the training split gives; what is left over waits."""
     batches = [size // batch for size in data.sizes("train")]
     if not any(batches):
-        count = data.size("train")
-        raise ValueError(f"batch={batch} is more than the {count} training examples; use less.")
+        most = max(data.sizes("train"))
+        together = " of one length" if len(batches) > 1 else ""
+        raise ValueError(
+            f"batch={batch}, but there are at most {most} training examples{together}; use no more."
+        )
     return batches
 
 
