@@ -1,22 +1,34 @@
-"""The order of examples: every one once in an epoch, and another order in the next."""
+"""When a run is evaluated."""
 
 from __future__ import annotations
 
-import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from dcgraph.experiments.engine.order import order_of_epoch, schedule_of_epoch
+from dcgraph.experiments.engine.order import Evaluations
 
-
-def test_every_example_comes_once_in_an_epoch() -> None:
-    schedule = schedule_of_epoch([8, 1, 3], epoch=4)
-    assert sorted(schedule) == [0] * 8 + [1] + [2] * 3
-    assert schedule != schedule_of_epoch([8, 1, 3], epoch=5)
-    orders = [order_of_epoch(50, seed=1, epoch=2, table=table) for table in (0, 1)]
-    assert not torch.equal(*orders)
-    assert all(torch.equal(order.sort().values, torch.arange(50)) for order in orders)
+small = st.integers(1, 7)
 
 
-def test_a_replica_sees_another_order_in_every_epoch() -> None:
-    orders = [order_of_epoch(50, seed=1, epoch=epoch, table=0) for epoch in (0, 1)]
-    assert not torch.equal(*orders)
-    assert torch.equal(orders[0], order_of_epoch(50, seed=1, epoch=0, table=0))
+@given(epochs=st.integers(0, 9), per_epoch=small, in_an_epoch=small, every=small)
+def test_evaluations_are_spread_over_the_epochs_that_have_them(
+    epochs: int, per_epoch: int, in_an_epoch: int, every: int
+) -> None:
+    expected = {
+        epoch * per_epoch + per_epoch * (k + 1) // in_an_epoch
+        for epoch in range(epochs)
+        if (epoch + 1) % every == 0 or epoch + 1 == epochs
+        for k in range(in_an_epoch)
+        if per_epoch * (k + 1) // in_an_epoch
+    }
+    steps = Evaluations(epochs, per_epoch, in_an_epoch, every)
+    assert [steps[k] for k in range(len(steps))] == sorted(expected)
+    for step in range(epochs * per_epoch + 1):
+        assert (step in steps) == (step in expected)
+        later = [one for one in expected if one > step]
+        assert not later or steps.after(step) == min(later)
+
+
+def test_a_run_of_a_billion_epochs_starts_at_once() -> None:
+    steps = Evaluations(10**9, per_epoch=1875, in_an_epoch=2)
+    assert len(steps) == 2 * 10**9 and steps.after(10**9) == 533_333 * 1875 + 937

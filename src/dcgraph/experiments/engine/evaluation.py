@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -15,6 +15,7 @@ from ...inspect import NoNodeCalledError, probe
 from ...nodes import named_nodes
 from ...population._rows import RowPopulation
 from .metrics import Metric, Metrics
+from .order import Evaluations
 from .records import Readings
 from .settings import Settings
 from .step import Stepper
@@ -71,11 +72,10 @@ class Evaluator:
             for name, values in self._stepper.evaluate(weights, split, decoder).items()
         }
 
-    def steps_to_probe(self, evaluated: Collection[int]) -> set[int]:
+    def steps_to_probe(self, evaluated: Evaluations) -> set[int]:
         """Some of the steps that are evaluated; none, where the chain cannot be probed."""
-        steps = sorted(evaluated)
-        count = min(_PROBES, len(steps)) if self._has_nodes else 0
-        chosen = {steps[(k + 1) * len(steps) // count - 1] for k in range(count)}
+        count = min(_PROBES, len(evaluated)) if self._has_nodes else 0
+        chosen = {evaluated[(k + 1) * len(evaluated) // count - 1] for k in range(count)}
         try:
             return chosen if chosen and self._probe(0) else set()
         except NoNodeCalledError:  # such as by the shortest queries, if there are no others

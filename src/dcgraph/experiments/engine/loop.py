@@ -20,7 +20,7 @@ from ...population._rows import RowPopulation
 from . import checkpoint
 from .errors import CheckpointError, Interrupted
 from .evaluation import Evaluator, where
-from .order import one_seed, order_of_epoch, schedule_of_epoch
+from .order import Evaluations, one_seed, order_of_epoch, schedule_of_epoch
 from .outcome import Evaluation, Outcome
 from .settings import Settings, dials_of
 from .step import Stepper, batches_per_epoch
@@ -156,12 +156,9 @@ class _Run:
         self.so_far = _Progress()
         self.per_epoch = per_epoch
         self._set_dials()
-        self.evaluated = {
-            epoch * per_epoch + per_epoch * (k + 1) // first.evaluations
-            for epoch in range(first.epochs)
-            if (epoch + 1) % first.evaluate_every == 0 or epoch + 1 == first.epochs
-            for k in range(first.evaluations)
-        }
+        self.evaluated = Evaluations(
+            first.epochs, per_epoch, first.evaluations, first.evaluate_every
+        )
         self.reported: set[int] = set()
         self.probed: set[int] = set()
 
@@ -198,7 +195,7 @@ class _Run:
             step + _LONGEST_RUN,
             (step // self.every + 1) * self.every,
             (step // self.per_epoch + 1) * self.per_epoch,
-            min(e for e in self.evaluated if e > step),
+            self.evaluated.after(step),
         ]
         count = min(stops) - step
         self.stepper.run(count)
