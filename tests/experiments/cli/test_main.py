@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from collections.abc import Collection
 from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 
@@ -160,3 +163,11 @@ def test_without_an_extra_it_is_named(
 def one_line(text: str) -> str:
     (line,) = text.splitlines()
     return line
+
+
+def test_a_terminal_that_lacks_a_character_is_no_reason_to_stop() -> None:
+    command = [sys.executable, "-m", "dcgraph", "table", "addition"]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    root = Path(__file__).parents[3]
+    said = subprocess.run(command, capture_output=True, env=environment, cwd=root, check=True)
+    assert b" ? 0." in said.stdout and "±".encode() not in said.stdout

@@ -7,7 +7,7 @@ from typing import Literal
 
 import pytest
 
-from dcgraph.experiments.cli.parsing import CommandError, call
+from dcgraph.experiments.cli.parsing import CommandError, call, visible
 
 
 def command(  # type: ignore[no-untyped-def]
@@ -141,3 +141,9 @@ def test_a_positional_argument_can_have_a_default() -> None:
         return name
 
     assert call(go, "do", []) == "all" and call(go, "do", ["one"]) == "one"
+
+
+def test_a_name_cannot_command_the_terminal() -> None:
+    hostile = "\x1b]0;title\x07 \x9b2J \x08 a\u202eb \r over"
+    assert visible(hostile) == r"\x1b]0;title\x07 \x9b2J \x08 a\u202eb \r over"
+    assert visible("Zürich\t→\n 東京") == "Zürich\t→\n 東京"

@@ -208,3 +208,18 @@ def test_a_file_is_saved_whole_or_not_at_all(
         "set XDG_CACHE_HOME to a folder that can be written."
     )
     assert list((cache / FILE.path).parent.iterdir()) == []
+
+
+def test_without_a_home_data_are_found_and_nothing_is_downloaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", homeless)
+    monkeypatch.setenv("DCGRAPH_DATA", str(tmp_path))
+    assert datasets.cache_folder() is None
+    assert "no home folder" in complaint(replace(FILE, urls=("http://127.0.0.1:1/x",)))
+    path = put(tmp_path)
+    assert locate(FILE) == path

@@ -168,7 +168,9 @@ def test_in_a_thread_ctrl_c_is_left_to_the_main_thread() -> None:
 def test_replicas_of_different_structure_are_refused() -> None:
     with pytest.raises(ValueError, match="differ only in settings per replica"):
         train(TASK, [QUICK, replace(QUICK, width=4)], DATA)
-    with pytest.raises(ValueError, match="batch=65, but there are at most 64 training examples; use"):
+    with pytest.raises(
+        ValueError, match="batch=65, but there are at most 64 training examples; use"
+    ):
         train(TASK, [replace(QUICK, batch=65)], DATA)
 
 

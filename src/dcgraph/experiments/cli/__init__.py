@@ -9,10 +9,12 @@ answered at once.
 
 from __future__ import annotations
 
+import io
 import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import TextIO
 
 from ... import __version__
 from ..._arguments import closest
@@ -21,7 +23,7 @@ from ..figures import FIGURES, Figure
 from ..tasks import TABLES, TASKS, Entry
 from .demo import demo
 from .figures import figure
-from .parsing import CommandError, call, summary
+from .parsing import CommandError, call, summary, visible
 from .progress import close_bars
 from .tables import reproduce, table
 from .tasks import data, evaluate, predict
@@ -61,6 +63,8 @@ _EXTRAS = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command that the arguments name (those of the process, if None); its exit code."""
     words = sys.argv[1:] if arguments is None else arguments
+    for stream in (sys.stdout, sys.stderr):
+        _show_anything(stream)
     summaries = {name: summary(command) for name, command in COMMANDS.items()}
     try:
         with _library_speaks():
@@ -110,6 +114,7 @@ def dcgraph(command: str = "", /, *words: str, version: bool = False) -> None:
 def _library_speaks() -> Iterator[None]:
     """What the library logs goes to stderr, a line each."""
     log, handler = logging.getLogger("dcgraph"), logging.StreamHandler()
+    handler.setFormatter(_Visible())
     before = log.level
     log.addHandler(handler)
     log.setLevel(logging.INFO)
@@ -120,6 +125,17 @@ def _library_speaks() -> Iterator[None]:
         log.setLevel(before)
 
 
+class _Visible(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return visible(super().format(record))
+
+
+def _show_anything(stream: TextIO) -> None:
+    """A terminal that lacks a character shows another; it is no reason to stop."""
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(errors="replace")
+
+
 def _complain(line: str) -> None:
     close_bars()
-    print(f"dcgraph: {line}", file=sys.stderr)
+    print(f"dcgraph: {visible(line)}", file=sys.stderr)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -155,6 +156,19 @@ def call(
     values = parse(arguments, prog, words, about)
     positional = [values.pop(argument.name) for argument in arguments if argument.positional]
     return function(*positional, **values)
+
+
+def visible(text: str) -> str:
+    """Text for a terminal: control characters, which names in somebody's data may have, are shown.
+
+    >>> print(visible("a name\\x1b[2J\\n"), end="")
+    a name\\x1b[2J
+    """
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""Except for a tab and a new line; those that turn the direction of writing too."""
 
 
 def summary(function: Callable[..., Any]) -> str:

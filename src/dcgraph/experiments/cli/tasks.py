@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..tasks import get_task
-from .parsing import CommandError, call
+from .parsing import CommandError, call, visible
 
 if TYPE_CHECKING:
     from ..engine.task import Task
@@ -58,4 +58,4 @@ def _run(command: str, name: str, words: Sequence[str]) -> None:
         raise CommandError(f"task {name!r} has no command {command!r}; it has: {has}.", 2)
     said = call(commands[command], f"dcgraph {command} {name}", words)
     for text in [said] if isinstance(said, str) else said:
-        print(text, flush=True)
+        print(visible(text), flush=True)

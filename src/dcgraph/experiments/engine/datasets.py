@@ -43,7 +43,8 @@ def locate(file: File, data_dir: Path | None = None) -> Path:
     folders = [] if data_dir is None else [data_dir]
     if named := os.environ.get("DCGRAPH_DATA"):
         folders.append(Path(named))
-    folders.append(cache_folder())
+    if (cache := cache_folder()) is not None:
+        folders.append(cache)
     places = [folder / file.path for folder in folders]
     for place in places:
         try:
@@ -58,14 +59,27 @@ def locate(file: File, data_dir: Path | None = None) -> Path:
             remedy = "delete it, and it is downloaded anew" if file.urls else "replace it"
             raise DataError(f"{place} {complaint}; {remedy}.")
         return place
+    if cache is None:
+        raise DataError(
+            f"{file.path} is missing, and this user has no home folder to download it to; set "
+            "DCGRAPH_DATA to the folder that has it, or XDG_CACHE_HOME to one for downloads."
+        )
     _save(_download(file, places), places[-1])
     return places[-1]
 
 
-def cache_folder() -> Path:
-    """The user's cache folder: ``$XDG_CACHE_HOME`` or ``~/.cache``, then ``dcgraph``."""
+def cache_folder() -> Path | None:
+    """The user's cache folder: ``$XDG_CACHE_HOME`` or ``~/.cache``, then ``dcgraph``.
+
+    None for a user without a home, as in some containers.
+    """
     named = Path(os.environ.get("XDG_CACHE_HOME", ""))  # by its standard, absolute or ignored
-    return (named if named.is_absolute() else Path.home() / ".cache") / "dcgraph"
+    if named.is_absolute():
+        return named / "dcgraph"
+    try:
+        return Path.home() / ".cache" / "dcgraph"
+    except RuntimeError:
+        return None
 
 
 def _mismatch(content: bytes, file: File) -> str:

@@ -355,7 +355,11 @@ def disk_cached(name: str, make: Callable[[], Batch], folder: Path | None = None
     unless another is given. A file that cannot be read is made anew, and where nothing can be
     written, nothing is kept. Loading runs no code.
     """
-    path = (folder or cache_folder() / "paths") / f"{name}.pt"
+    if folder is None:
+        if (cache := cache_folder()) is None:
+            return make()
+        folder = cache / "paths"
+    path = folder / f"{name}.pt"
     with suppress(Exception):  # absent, cut, of another kind: torch raises all sorts of errors
         stored = torch.load(path, weights_only=True)
         if isinstance(stored, dict):
