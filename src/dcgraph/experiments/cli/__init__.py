@@ -14,7 +14,6 @@ import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TextIO
 
 from ... import __version__
 from ..._arguments import closest
@@ -130,7 +129,7 @@ class _Visible(logging.Formatter):
         return visible(super().format(record))
 
 
-def _show_anything(stream: TextIO) -> None:
+def _show_anything(stream: object) -> None:
     """A terminal that lacks a character shows another; it is no reason to stop."""
     if isinstance(stream, io.TextIOWrapper):
         stream.reconfigure(errors="replace")

@@ -219,7 +219,7 @@ def _planned(task: AnyTask, plan: Path) -> tuple[list[Settings], str]:
             raise CommandError(f"the run in {str(plan.parent)!r} is of task {stored['task']!r}.")
         replicas = [from_dict(task.settings, values) for values in stored["replicas"]]
         return replicas, str(stored["command"])
-    except (ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise CommandError(
             f"{str(plan)!r} is damaged ({error}); delete the folder, or choose another --out."
         ) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -42,22 +43,28 @@ def save_tensors(path: Path, content: Any) -> None:
 
 def load(path: Path) -> dict[str, Any]:
     """What :func:`save` was given. Only tensors and plain values are read, never code."""
-    remedy = "delete it to start anew, or choose another --out."
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        with zipfile.ZipFile(path) as archive:  # as torch.save makes them: nothing is compressed
+            packed = any(member.compress_type for member in archive.infolist())
+        content = None if packed else torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise CheckpointError(
             f"there is no checkpoint {str(path)!r}; leave out --resume."
         ) from None
     except Exception as error:  # a damaged file fails anywhere in the reader
-        raise CheckpointError(
-            f"{str(path)!r} is not a whole dcgraph checkpoint ({type(error).__name__}); {remedy}"
-        ) from error
+        raise damaged(path, type(error).__name__) from error
     if not isinstance(content, dict) or content.get("format") != _FORMAT:
-        raise CheckpointError(f"{str(path)!r} is not a dcgraph checkpoint; {remedy}")
-    if content["version"] != _VERSION:
+        raise CheckpointError(f"{str(path)!r} is not a dcgraph checkpoint; {_REMEDY}")
+    if content.get("version") != _VERSION:
         raise CheckpointError(
-            f"{str(path)!r} has format version {content['version']}, but this dcgraph reads "
-            f"version {_VERSION}; finish that run with the dcgraph that began it, or {remedy}"
+            f"{str(path)!r} has format version {content.get('version')}, but this dcgraph reads "
+            f"version {_VERSION}; finish that run with the dcgraph that began it, or {_REMEDY}"
         )
     return content
+
+
+_REMEDY = "delete it to start anew, or choose another --out."
+
+
+def damaged(path: Path, reason: object) -> CheckpointError:
+    return CheckpointError(f"{str(path)!r} is not a whole dcgraph checkpoint ({reason}); {_REMEDY}")

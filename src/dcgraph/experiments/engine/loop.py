@@ -23,7 +23,7 @@ from .evaluation import Evaluator, where
 from .order import Evaluations, one_seed, order_of_epoch, schedule_of_epoch
 from .outcome import Evaluation, Outcome
 from .settings import Settings, dials_of
-from .step import Stepper, batches_per_epoch
+from .step import Stepper, batches_per_epoch, check_like
 from .task import AnyTask, Data
 
 _LONGEST_RUN = 64  # steps between two looks at the clock and at Ctrl-C
@@ -61,6 +61,19 @@ class _Progress:
     step: int = 0
     seconds: float = 0.0
     curve: list[Evaluation] = field(default_factory=list)
+
+    def check(self, steps: int, replicas: int) -> None:
+        """That a run of so many steps and replicas can have come so far."""
+        if type(self.step) is not int or not 0 <= self.step <= steps:
+            raise ValueError(f"step {self.step!r:.40} of {steps}")
+        if type(self.seconds) not in (int, float) or not 0 <= self.seconds < math.inf:
+            raise ValueError(f"{self.seconds!r:.40} seconds")
+        before = 0
+        for evaluation in self.curve:
+            evaluation.check(replicas)
+            if not before < evaluation.step <= self.step:
+                raise ValueError(f"an evaluation after step {evaluation.step} of {self.step}")
+            before = evaluation.step
 
     def to_json(self) -> str:
         return json.dumps({**vars(self), "curve": [one.to_dict() for one in self.curve]})
@@ -292,14 +305,29 @@ class _Run:
             ("replicas", mine, "other settings"),
             ("data", self.data.fingerprint, "other data"),
         ):
-            if content[name] != value:
+            if content.get(name) != value:
                 raise CheckpointError(
                     f"{str(path)!r} was made with {what}; choose another --out, or delete it."
                 )
+        try:
+            self._restore(content)
+        except (AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise checkpoint.damaged(path, error) from error
+
+    def _restore(self, content: dict[str, Any]) -> None:
+        """What :meth:`save` has saved; nothing is believed unseen, for it comes from a file."""
+        progress, best = _Progress.from_json(content["progress"]), content["best"]
+        progress.check(self.steps, len(self.replicas))
+        check_like("best weights", best["weights"], self.population.weights)
+        for name, kind in (("value", float), ("step", int)):
+            if [type(one) for one in best[name]] != [kind] * len(self.replicas):
+                raise ValueError(f"best {name} is {best[name]!r:.40}")
+        check_like("random", content["random"], torch.get_rng_state())
         self.stepper.load_state(content["state"])
-        best = content["best"]
+        if (step := int(self.stepper.trainer_state.step)) != progress.step:
+            raise ValueError(f"step {step} and step {progress.step}")
         self.best = _Best(best["weights"].to(self.population.device), best["value"], best["step"])
-        self.so_far = _Progress.from_json(content["progress"])
+        self.so_far = progress
         self._set_dials()
         torch.set_rng_state(content["random"])
         if self.population.device.type == "cuda" and "random_cuda" in content:

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
 
+import torch
 from torch import Tensor, nn
 
 from .errors import ModelError
@@ -76,18 +77,20 @@ def load_model(path: Path, task: Task[S]) -> tuple[nn.Module, S]:
     try:
         # A class variable cannot have the type S: task.settings is type[S], but is not typed so.
         settings = cast(S, from_dict(task.settings, json.loads(notes["settings"])))
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise ModelError(f"{str(path)!r} has settings this dcgraph cannot read: {error}") from error
     if notes.get("vocabulary", "") not in ("", task.vocabulary(settings)):
         raise ModelError(
             f"{str(path)!r} was trained when its data had other names than now; bring those data "
             "back, or train again."
         )
-    model = task.model(settings)
-    if {n: p.shape for n, p in model.named_parameters()} != {
-        n: w.shape for n, w in weights.items()
-    }:
+    with torch.device("meta"):  # before anything of the size that the settings say is made
+        wanted = {n: (p.dtype, p.shape) for n, p in task.model(settings).named_parameters()}
+    if wanted != {n: (w.dtype, w.shape) for n, w in weights.items()}:
         raise ModelError(f"{str(path)!r} has other weights than its settings ask for.")
+    if not all(bool(weight.isfinite().all()) for weight in weights.values()):
+        raise ModelError(f"{str(path)!r} has weights that are NaN or infinite; train it again.")
+    model = task.model(settings)
     model.load_state_dict(weights, strict=False)
     return model.eval(), settings
 
@@ -97,7 +100,7 @@ def calibration_of(path: Path) -> dict[str, float]:
     path = _best_in(path) if path.is_dir() else path
     try:
         found = json.loads(_notes(path).get("calibration", "{}"))
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict) or not all(type(v) in (int, float) for v in found.values()):
         raise ModelError(f"{str(path)!r} has a calibration this dcgraph cannot read; train again.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from types import NoneType
 from typing import Any
 
 from torch import Tensor, nn
@@ -22,6 +23,16 @@ class Evaluation:
     loss: list[float | None]  # of training, since the last evaluation
     metrics: dict[Metric, list[float | None]]
     probes: list[Readings | None] = field(default_factory=list)  # empty where the probe was not run
+
+    def check(self, replicas: int) -> None:
+        """That it has a number, or None, for every replica; for one that was read from a file."""
+        values = [self.loss, *self.metrics.values()]
+        if type(self.step) is not int or any(len(some) != replicas for some in values):
+            raise ValueError(f"an evaluation of {replicas} replicas has other numbers")
+        if any(type(one) not in (int, float, NoneType) for some in values for one in some):
+            raise ValueError("an evaluation has what is no number")
+        if len(self.probes) not in (0, replicas):
+            raise ValueError("an evaluation has probes of other replicas")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for a checkpoint."""

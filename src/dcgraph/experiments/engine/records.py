@@ -148,8 +148,8 @@ def read_record(path: Path) -> Record:
     """A record, as :func:`write_record` left it."""
     remedy = "delete it, and it is made again."
     try:
-        stored = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
+        stored = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
         raise RecordError(f"cannot read the record {str(path)!r} ({error}); {remedy}") from error
     if not isinstance(stored, dict) or not isinstance(stored.get("schema"), int):
         raise RecordError(f"{str(path)!r} is not a record; {remedy}")
@@ -162,7 +162,7 @@ def read_record(path: Path) -> Record:
         )
     try:
         curve, selection = stored.pop("curve"), stored.pop("selection")
-        return Record(
+        record = Record(
             **{
                 **stored,
                 "population": PopulationInfo(**stored["population"]),
@@ -173,8 +173,50 @@ def read_record(path: Path) -> Record:
                 "metrics": _by_metric(stored["metrics"], "value"),
             }
         )
-    except (KeyError, TypeError, ValueError) as error:
+        _check(record)
+        return record
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise RecordError(f"{str(path)!r} is a damaged record ({error}); {remedy}") from error
+
+
+def _check(record: Record) -> None:
+    """That its entries are of their types, and its curve of one length."""
+    for entry in fields(record):
+        kinds = _TYPES.get(entry.type)
+        value = getattr(record, entry.name)
+        if kinds and (not isinstance(value, kinds) or isinstance(value, bool)):
+            raise TypeError(f"{entry.name} is {value!r:.40}")
+    length = len(record.curve.step)
+    for values in (record.curve.loss, *record.curve.metrics.values()):
+        if len(values) != length:
+            raise ValueError(f"{length} steps, but {len(values)} values")
+    for value in (*record.metrics.values(), *record.calibration.values()):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+            raise TypeError(f"a metric is {value!r:.40}")
+    int(record.settings["seed"]), int(record.settings["epochs"])
+
+
+_TYPES: dict[Any, Any] = {
+    "str": str,
+    "int": int,
+    "int | None": (int, type(None)),
+    "float": (int, float),
+    "dict[str, Any]": dict,
+    "dict[str, float]": dict,
+}
+"""What JSON has for the types of a record; they are strings, as annotations are here."""
+
+
+_LARGEST_PROBES = 1 << 28  # bytes
+
+
+def _unpacked(packed: bytes) -> bytes:
+    """Of a file that may be made to fill the memory."""
+    reader = lzma.LZMADecompressor(memlimit=_LARGEST_PROBES)
+    content = reader.decompress(packed, _LARGEST_PROBES)
+    if not reader.eof:
+        raise ValueError("cut, or too large")
+    return content
 
 
 def _by_metric(stored: list[dict[str, Any]], of: str) -> dict[Metric, Any]:
@@ -199,9 +241,9 @@ def read_probes(record: Path) -> Probes:
     if not path.exists():
         return {}
     try:
-        stored = json.loads(lzma.decompress(path.read_bytes()))
+        stored = json.loads(_unpacked(path.read_bytes()))
         return {int(step): readings for step, readings in stored.items()}
-    except (OSError, lzma.LZMAError, ValueError, AttributeError) as error:
+    except (OSError, lzma.LZMAError, ValueError, AttributeError, RecursionError) as error:
         raise RecordError(
             f"cannot read the probe curve {str(path)!r} ({error}); delete it with its record, and "
             "both are made again."

@@ -170,7 +170,8 @@ def _read_plan(task: AnyTask, path: Path) -> list[list[Settings]]:
     try:
         stored = json.loads(path.read_text())
         return [[from_dict(task.settings, values) for values in group] for group in stored]
-    except (ValueError, TypeError):  # of another version of the task: its checkpoints are too
+    except (OSError, ValueError, TypeError, RecursionError):
+        # Damaged, or of another version of the task: its checkpoints are too.
         return []
 
 

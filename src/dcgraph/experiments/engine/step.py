@@ -100,6 +100,7 @@ class Stepper:
     def load_state(self, state: dict[str, Tensor]) -> None:
         """In place, so that a captured step goes on from there."""
         for name, tensor in self.state().items():
+            check_like(name, state[name], tensor)
             tensor.copy_(state[name])
 
     @property
@@ -259,6 +260,13 @@ class Stepper:
                 self._task.metrics, batch, parameters=self._population.slices(weights)
             )
         return measured
+
+
+def check_like(name: str, found: object, known: Tensor) -> None:
+    """What was read from a file is a tensor as it has to be there."""
+    if not isinstance(found, Tensor) or (found.dtype, found.shape) != (known.dtype, known.shape):
+        kind = f"{found.dtype} {list(found.shape)}" if isinstance(found, Tensor) else type(found)
+        raise ValueError(f"{name} is {kind}, not {known.dtype} {list(known.shape)}")
 
 
 @contextmanager
