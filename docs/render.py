@@ -1,4 +1,4 @@
-"""Puts the tables of the docs in their places, from the records of runs and of benchmarks.
+"""Puts tables and help texts in their places in the docs, from the records and the commands.
 
 python docs/render.py; `make tables` does the same, and `make docs-check` fails where a page is out
 of date.
@@ -6,15 +6,19 @@ of date.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
+import os
 import re
 import runpy
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dcgraph.experiments import cli
 from dcgraph.experiments.engine.metrics import spread
 from dcgraph.experiments.engine.tables import Cell, as_text, cells, part
 from dcgraph.experiments.tasks import get_table
@@ -23,7 +27,7 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
 PAGES = [
     ROOT / "README.md",
-    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
     ROOT / "benchmarks" / "README.md",
 ]
 
@@ -134,8 +138,12 @@ def rendered(page: str) -> str:
     def example(mark: re.Match[str]) -> str:
         return f"<!-- example {mark[1]} -->\n{example_table(mark[1])}\n<!-- end -->"
 
+    def help_text(mark: re.Match[str]) -> str:
+        return f"<!-- help{mark[1]} -->\n```text\n{help_of(mark[1].split())}\n```\n<!-- end -->"
+
     for pattern, fill in (
         (opening, table),
+        (r"<!-- help((?: [\w-]+)*) -->", help_text),
         (r"<!-- benchmark (\S+) -->", benchmark),
         (r"<!-- example (\S+) -->", example),
         ("<!-- headlines -->", best),
@@ -212,6 +220,20 @@ def example_table(name: str) -> str:
     record = json.loads((RESULTS / "examples" / f"{name}.json").read_text())
     text: str = _script("examples", name)["table"](record["found"])
     return text
+
+
+def help_of(command: Sequence[str]) -> str:
+    """What ``dcgraph COMMAND --help`` prints on a terminal of 80 columns."""
+    shown, before = io.StringIO(), os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = "80"
+    try:
+        with contextlib.redirect_stdout(shown), contextlib.suppress(SystemExit):
+            cli.main([*command, "--help"])
+    finally:
+        os.environ.pop("COLUMNS")
+        if before is not None:
+            os.environ["COLUMNS"] = before
+    return shown.getvalue().strip()
 
 
 def _script(folder: str, name: str) -> dict[str, Any]:

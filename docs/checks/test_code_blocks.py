@@ -32,7 +32,9 @@ def run(page: str) -> dict[str, Any]:
 
 
 def test_every_page_with_code_is_run_here() -> None:
-    pages = {path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/*.md")} | {"README.md"}
+    pages = {path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/**/*.md")} | {
+        "README.md"
+    }
     here = Path(__file__).read_text()
     assert [page for page in sorted(pages) if blocks(page) and f'"{page}"' not in here] == []
 

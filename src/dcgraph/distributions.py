@@ -136,7 +136,7 @@ class OneHotCategorical(Distribution):
         *,
         generator: torch.Generator | None = None,
     ) -> Float[Tensor, "..."]:
-        """One-hot vectors [*sample_shape, *batch, K], without gradient."""
+        """One-hot vectors ``[*sample_shape, *batch, K]``, without gradient."""
         index = self.sample_index(sample_shape, generator=generator)
         return one_hot(index, self.event_shape[0], self.logits.dtype)
 
@@ -147,7 +147,7 @@ class OneHotCategorical(Distribution):
         *,
         generator: torch.Generator | None = None,
     ) -> Int[Tensor, "..."]:
-        """The same as indices [*sample_shape, *batch], -1 for a row without any category."""
+        """The same as indices ``[*sample_shape, *batch]``, -1 for a row without any category."""
         return sample(self._expanded_logits(sample_shape), generator=generator)
 
     def rsample(  # type: ignore[override]
@@ -177,7 +177,7 @@ class OneHotCategorical(Distribution):
         return OneHotCategorical(flat, validate_args=self._validate_args)
 
     def enumerate_support(self, expand: bool = True) -> Float[Tensor, "..."]:
-        """All K one-hot vectors, [K, *batch, K]; those of masked categories too."""
+        """All K one-hot vectors, ``[K, *batch, K]``; those of masked categories too."""
         categories = self.event_shape[0]
         values = torch.eye(categories, dtype=self.logits.dtype, device=self.logits.device)
         values = values.view(categories, *(1,) * len(self.batch_shape), categories)

@@ -117,9 +117,9 @@ def probe(model: nn.Module, closure: Callable[[], Tensor], *, groups: int | None
     One row per call of a node, in call order (a node called k times gives k rows), and one for
     each tensor passed through :func:`dcgraph.watch`. The ``soft-hard gap`` is the mean distance
     between the relaxed row z of the training run and the one-hot row of the hard run, half the sum
-    of |differences|: 0 when the discrete model does what the relaxed one does, 1 when it always
-    chooses otherwise. Rows that choose nothing do not count there, and padding (``rows=`` of a
-    node) counts nowhere.
+    of absolute differences: 0 when the discrete model does what the relaxed one does, 1 when it
+    always chooses otherwise. Rows that choose nothing do not count there, and padding (``rows=`` of
+    a node) counts nowhere.
 
     A gradient is the whole one of that tensor: what else uses it, such as the residual or a second
     node, counts too. Raw data as input have none.
