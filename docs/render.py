@@ -13,8 +13,8 @@ import os
 import re
 import runpy
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,7 @@ class Headline:
     method: Place | None = None  # the paper's method with the paper's settings; None: not run
     paper: Place | None = None  # the cell that has the paper's number
     rival: tuple[str, Place] | None = None  # its name, and the cell that has its published number
+    front: bool = False  # whether the README has it too
 
 
 _BEST = "Our variant (preset best)"
@@ -68,7 +69,8 @@ def _addition() -> Iterator[Headline]:
             for row in (_BEST, _PAPERS_ADDITION, _DEEPPROBLOG)
         )
         published = ("DeepProbLog", rival) if rivals else None
-        yield Headline(f"MNIST addition, sums, {name}", variant, method, method, published)
+        line = Headline(f"MNIST addition, sums, {name}", variant, method, method, published)
+        yield replace(line, front=not rivals)
 
 
 def _listops() -> Iterator[Headline]:
@@ -80,7 +82,8 @@ def _listops() -> Iterator[Headline]:
         variant, method, rival = (
             Place("listops", row, measured, "sample") for row in (_BEST, _PAPERS_LISTOPS, best[1])
         )
-        yield Headline(f"ListOps, {name}, by sampling", variant, method, method, (best[0], rival))
+        line = Headline(f"ListOps, {name}, by sampling", variant, method, method, (best[0], rival))
+        yield replace(line, front=measured == "task")
 
 
 def _paths() -> Iterator[Headline]:
@@ -95,6 +98,7 @@ def _paths() -> Iterator[Headline]:
                 variant,
                 paper=variant,
                 rival=("CoKE", rival),
+                front=metric == "H@10",
             )
             yield Headline(
                 "... beam search of width 16, bidirectional scoring",
@@ -110,10 +114,40 @@ def _paths() -> Iterator[Headline]:
             variant,
             paper=variant,
             rival=(row.partition(",")[0], rival),
+            front=length == "10",
         )
 
 
 HEADLINES = (*_addition(), *_listops(), *_paths())
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The same runs without and with the two methods."""
+
+    name: str
+    without: Place
+    both: Place
+
+
+def _comparison(
+    name: str, table: str, rows: tuple[str, str], column: str, part: str = ""
+) -> Comparison:
+    without, both = (Place(table, row, column, part) for row in rows)
+    return Comparison(name, without, both)
+
+
+_PARTS = ("neither", "TempMatch and DropRes")
+_ABLATION = ("without both", _PAPERS_LISTOPS)
+_SMALL = ("without both", "The paper's method, settings for a small graph")
+COMPARISONS = (
+    _comparison("MNIST addition, sums", "addition-ablation", _PARTS, "clean", "sample"),
+    _comparison("... of three digits", "addition-chain", _PARTS, "clean", "sample"),
+    _comparison("ListOps, results", "listops-ablation", _ABLATION, "task", "sample"),
+    _comparison("ListOps, edges of the tree", "listops-ablation", _ABLATION, "edge", "sample"),
+    _comparison("UMLS, triples, MRR", "paths-small", _SMALL, "1"),
+    _comparison("UMLS, paths of 10 relations, MRR", "paths-small", _SMALL, "10"),
+)
 
 
 def rendered(page: str) -> str:
@@ -131,7 +165,10 @@ def rendered(page: str) -> str:
         return f"<!-- benchmark {mark[1]} -->\n{benchmark_table(mark[1])}\n<!-- end -->"
 
     def best(mark: re.Match[str]) -> str:
-        return f"<!-- headlines -->\n{headlines()}\n<!-- end -->"
+        return f"<!-- headlines{mark[1] or ''} -->\n{headlines(front=bool(mark[1]))}\n<!-- end -->"
+
+    def methods(mark: re.Match[str]) -> str:
+        return f"<!-- methods -->\n{comparisons()}\n<!-- end -->"
 
     opening = r"(?P<mark><!-- table (?P<name>[\w-]+)(: (?P<part>\w+))? -->)"
 
@@ -146,7 +183,8 @@ def rendered(page: str) -> str:
         (r"<!-- help((?: [\w-]+)*) -->", help_text),
         (r"<!-- benchmark (\S+) -->", benchmark),
         (r"<!-- example (\S+) -->", example),
-        ("<!-- headlines -->", best),
+        ("<!-- headlines(: front)? -->", best),
+        ("<!-- methods -->", methods),
     ):
         page = re.sub(rf"{pattern}\n.*?<!-- end -->", fill, page, flags=re.DOTALL)
     return page
@@ -162,10 +200,30 @@ _COLUMNS = (
 )
 
 
-def headlines() -> str:
-    """The paper's most important numbers beside ours, and what each of them is."""
+def headlines(front: bool = False) -> str:
+    """The paper's most important numbers beside ours; only those of the front page, if asked."""
+    lines = [line for line in HEADLINES if line.front or not front]
+    found = _cells({line.variant.table for line in lines})
+    return _markdown(_COLUMNS, [_headline(line, found) for line in lines])
+
+
+def comparisons() -> str:
+    """What the two methods bring."""
+    found = _cells({line.both.table for line in COMPARISONS})
+    rows = []
+    for line in COMPARISONS:
+        without, both = found[line.without], found[line.both]
+        seeds = dict.fromkeys((without.seeds, both.seeds))
+        numbers = (_spread(cell.mean, cell.std) for cell in (without, both))
+        rows.append((line.name, *numbers, " and ".join(map(str, seeds))))
+    columns = ("in per cent", "plain Gumbel-softmax", "TempMatch and DropRes", "seeds")
+    return _markdown(columns, rows)
+
+
+def _cells(tables: Iterable[str]) -> dict[Place, Cell]:
+    """The cells of some tables by their places."""
     found: dict[Place, Cell] = {}
-    for name in sorted({line.variant.table for line in HEADLINES}):
+    for name in sorted(tables):
         table = get_table(name)
         places = [
             Place(name, row.name, column.name, column.part)
@@ -173,14 +231,11 @@ def headlines() -> str:
             for column in table.columns
         ]
         found |= dict(zip(places, cells(table, RESULTS), strict=True))
-    return "\n".join(
-        f"| {' | '.join(line)} |"
-        for line in (
-            _COLUMNS,
-            ("---",) * len(_COLUMNS),
-            *(_headline(line, found) for line in HEADLINES),
-        )
-    )
+    return found
+
+
+def _markdown(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    return "\n".join(f"| {' | '.join(row)} |" for row in (columns, ("---",) * len(columns), *rows))
 
 
 def _headline(line: Headline, found: Mapping[Place, Cell]) -> tuple[str, ...]:

@@ -45,7 +45,9 @@ def test_every_record_of_an_example_is_in_the_docs() -> None:
 
 
 def test_headlines_have_a_line_each_with_numbers_and_seeds() -> None:
-    assert "<!-- headlines -->" in PAGES["README.md"]
+    assert "<!-- headlines -->" in PAGES["docs/headlines.md"]
+    assert "<!-- headlines: front -->" in PAGES["README.md"]
+    assert len(RENDER["headlines"](front=True).splitlines()) == 2 + 5
     head, _, *lines = RENDER["headlines"]().splitlines()
     assert len(lines) == len(RENDER["HEADLINES"])
     for line in lines:
