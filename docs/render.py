@@ -20,8 +20,8 @@ from typing import Any
 
 from dcgraph.experiments import cli
 from dcgraph.experiments.engine.metrics import spread
-from dcgraph.experiments.engine.tables import Cell, as_text, cells, part
-from dcgraph.experiments.tasks import get_table
+from dcgraph.experiments.engine.tables import Cell, Table, as_csv, cells, made_of, part, was_run
+from dcgraph.experiments.tasks import TABLES, get_table
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
@@ -153,13 +153,14 @@ COMPARISONS = (
 def rendered(page: str) -> str:
     """A page with every table between its marks as the records have it.
 
-    ``<!-- table NAME: sample -->`` has only the columns of the part "sample".
+    ``<!-- table NAME: sample | task | edge -->`` has two columns of the part "sample".
     """
 
     def table(mark: re.Match[str]) -> str:
         whole, wanted = get_table(mark["name"]), mark["part"]
-        text = as_text(part(whole, wanted) if wanted else whole, RESULTS)
-        return f"{mark['mark']}\n{text}\n<!-- end -->"
+        chosen = part(whole, wanted) if wanted else whole
+        columns = [name.strip() for name in (mark["columns"] or "").split("|")[1:]]
+        return f"{mark['mark']}\n{narrow(chosen, columns)}\n<!-- end -->"
 
     def benchmark(mark: re.Match[str]) -> str:
         return f"<!-- benchmark {mark[1]} -->\n{benchmark_table(mark[1])}\n<!-- end -->"
@@ -170,7 +171,12 @@ def rendered(page: str) -> str:
     def methods(mark: re.Match[str]) -> str:
         return f"<!-- methods -->\n{comparisons()}\n<!-- end -->"
 
-    opening = r"(?P<mark><!-- table (?P<name>[\w-]+)(: (?P<part>\w+))? -->)"
+    def not_run(mark: re.Match[str]) -> str:
+        return f"<!-- not run -->\n{rows_without_records()}\n<!-- end -->"
+
+    opening = (
+        r"(?P<mark><!-- table (?P<name>[\w-]+)(: (?P<part>\w+))?(?P<columns>( \| [^|>]+?)*) -->)"
+    )
 
     def example(mark: re.Match[str]) -> str:
         return f"<!-- example {mark[1]} -->\n{example_table(mark[1])}\n<!-- end -->"
@@ -185,6 +191,7 @@ def rendered(page: str) -> str:
         (r"<!-- example (\S+) -->", example),
         ("<!-- headlines(: front)? -->", best),
         ("<!-- methods -->", methods),
+        ("<!-- not run -->", not_run),
     ):
         page = re.sub(rf"{pattern}\n.*?<!-- end -->", fill, page, flags=re.DOTALL)
     return page
@@ -198,6 +205,53 @@ _COLUMNS = (
     "a published rival",
     "seeds",
 )
+
+
+def narrow(table: Table, columns: Sequence[str] = ()) -> str:
+    """A table for a page: the rows with records, and the paper's numbers in brackets.
+
+    Args:
+        table: the whole or a part of it.
+        columns: only these; all of them if there are none.
+    """
+    by_title = {column.title: column for column in table.columns}
+    if unknown := set(columns) - set(by_title):
+        raise ValueError(f"table {table.name!r} has no column {sorted(unknown)}.")
+    shown = [by_title[title] for title in columns or by_title]
+    run = [row for row in table.rows if was_run(table, row, RESULTS)]
+    filled = {(cell.row, cell.column): cell for cell in cells(table, RESULTS)}
+    with_paper = any(column in row.paper for row in run for column in shown)
+    notes = any(row.given for row in run)
+    header = ["", *(column.title for column in shown), *(["given"] if notes else [])]
+    lines = []
+    for row in run:
+        line = [row.name]
+        for column in shown:
+            cell = filled[row.name, column.title]
+            own = _spread(cell.mean, cell.std if column.spread else None)
+            line.append(f"{own} ({_spread(*cell.paper)})" if cell.paper else own)
+        lines.append([*line, row.given] if notes else line)
+    made = made_of([filled[row.name, column.title] for row in run for column in shown])
+    brackets = " The paper's numbers are in brackets." if with_paper else ""
+    link = f"[All columns](tables/{table.name}.csv)."
+    return f"{table.title} {made}{brackets} {link}\n\n{_markdown(header, lines)}"
+
+
+def rows_without_records() -> str:
+    """What is still to run, table by table."""
+    lines = []
+    for name in TABLES:
+        table = get_table(name)
+        open_ = [row.name for row in table.rows if not was_run(table, row, RESULTS)]
+        if open_:
+            lines.append((f"`{name}`", "; ".join(open_)))
+    return _markdown(("table", "rows without a record"), lines)
+
+
+def tables() -> dict[Path, str]:
+    """Every table with all of its columns, as the files that the pages link to."""
+    folder = ROOT / "docs" / "tables"
+    return {folder / f"{name}.csv": as_csv(get_table(name), RESULTS) for name in TABLES}
 
 
 def headlines(front: bool = False) -> str:
@@ -302,8 +356,8 @@ def _script(folder: str, name: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    for path in PAGES:
-        before = path.read_text()
-        after = rendered(before)
-        if after != before:
-            path.write_text(after)
+    made = {path: rendered(path.read_text()) for path in PAGES}
+    for path, text in {**made, **tables()}.items():
+        path.parent.mkdir(exist_ok=True)
+        if not path.exists() or path.read_text() != text:
+            path.write_text(text)
