@@ -254,6 +254,23 @@ def tables() -> dict[Path, str]:
     return {folder / f"{name}.csv": as_csv(get_table(name), RESULTS) for name in TABLES}
 
 
+def notebook() -> str:
+    """docs/own-model.md to click through: its text and its code, cell by cell."""
+    page = (ROOT / "docs" / "own-model.md").read_text()
+    cells_ = []
+    for k, text in enumerate(re.split(r"^```(?:python)?\n", page, flags=re.MULTILINE)):
+        kind = "code" if k % 2 else "markdown"
+        cell = {"cell_type": kind, "id": f"cell-{k}", "metadata": {}}
+        cell["source"] = text.strip().splitlines(keepends=True)
+        if kind == "code":
+            cell |= {"execution_count": None, "outputs": []}
+        if text.strip():
+            cells_.append(cell)
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    book = {"cells": cells_, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
+    return json.dumps(book, indent=1, ensure_ascii=False) + "\n"
+
+
 def headlines(front: bool = False) -> str:
     """The paper's most important numbers beside ours; only those of the front page, if asked."""
     lines = [line for line in HEADLINES if line.front or not front]
@@ -357,6 +374,7 @@ def _script(folder: str, name: str) -> dict[str, Any]:
 
 if __name__ == "__main__":
     made = {path: rendered(path.read_text()) for path in PAGES}
+    made[ROOT / "docs" / "own-model.ipynb"] = notebook()
     for path, text in {**made, **tables()}.items():
         path.parent.mkdir(exist_ok=True)
         if not path.exists() or path.read_text() != text:

@@ -50,6 +50,11 @@ def test_readme(capsys: pytest.CaptureFixture[str]) -> None:
     assert names["model"].nodes[0].alpha == 1, "at the end of its schedule"
 
 
+def test_five_minutes() -> None:
+    names = run("docs/five-minutes.md")
+    assert all((row == names["node"].codebook).all(-1).any() for row in names["v"])
+
+
 def test_own_model(capsys: pytest.CaptureFixture[str]) -> None:
     threads = torch.get_num_threads()
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
 from pathlib import Path
@@ -34,6 +35,14 @@ def test_the_files_of_the_tables_are_up_to_date() -> None:
     assert {path.name for path in files} == {p.name for p in (ROOT / "docs/tables").iterdir()}
     for path, text in files.items():
         assert path.read_text() == text, "run `make tables`"
+
+
+def test_the_notebook_is_the_page() -> None:
+    book = json.loads((ROOT / "docs" / "own-model.ipynb").read_text())
+    assert (ROOT / "docs" / "own-model.ipynb").read_text() == RENDER["notebook"](), "make tables"
+    code = ["".join(cell["source"]) for cell in book["cells"] if cell["cell_type"] == "code"]
+    page = PAGES["docs/own-model.md"]
+    assert code == [b.strip() for b in re.findall(r"^```python\n(.*?)^```$", page, re.M | re.S)]
 
 
 def test_a_table_with_an_unknown_column_is_refused() -> None:
