@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.distributions import Distribution, constraints, register_kl
 from torch.distributions.utils import lazy_property
 
-from ._checks import Dial, check_logits, check_mask, check_rows
+from ._checks import Dial, check_logits, check_mask, check_rows, may_read, try_to_read
 from .functional import entropy, gumbel_softmax, one_hot, sample
 from .noise import Noise
 
@@ -29,7 +29,8 @@ class OneHotCategorical(Distribution):
     Args:
         logits: theta, unnormalised log-probabilities. An entry of -inf is never chosen.
         mask: True where a category may be chosen, broadcast against the logits.
-        validate_args: check the values handed to :meth:`log_prob`; None is torch's default.
+        validate_args: check the values handed to :meth:`log_prob`, where values can be read at all
+            (see :func:`dcgraph.debug`); None is torch's default. Shapes are always checked.
 
     >>> import torch, dcgraph as dc
     >>> q = dc.OneHotCategorical(torch.tensor([[2.0, 0.0, 1.0]]), torch.tensor([True, True, False]))
@@ -104,25 +105,39 @@ class OneHotCategorical(Distribution):
 
         -inf for a category that is masked.
         """
-        if value.is_floating_point():
-            if self._validate_args:
-                self._validate_sample(value)
-            index = value.argmax(-1)
-        else:
-            if self._validate_args:
-                self._check_indices(value)
-            index = value
+        index = self._index_of(value)
         shape = torch.broadcast_shapes(index.shape, self.batch_shape)
         log_p = self._log_probs.expand(*shape, *self.event_shape)
         found = log_p.gather(-1, index.long().expand(shape).unsqueeze(-1)).squeeze(-1)
         return found.to(self.logits.dtype)
 
-    def _check_indices(self, index: Tensor) -> None:
-        categories = self.event_shape[0]
-        if index.dtype == torch.bool or not ((index >= 0) & (index < categories)).all():
+    def _index_of(self, value: Tensor) -> Tensor:
+        """The category of each value. Shapes are always checked, values where they can be read."""
+        categories, own = self.event_shape[0], tuple(self.batch_shape)
+        one_hots = value.is_floating_point()
+        rows = value.shape[:-1] if one_hots else value.shape
+        if value.dtype == torch.bool or (one_hots and value.shape[-1:] != self.event_shape):
             raise ValueError(
-                f"log_prob of indices takes integers from 0 to {categories - 1}; one-hot vectors "
-                "are of a floating dtype."
+                f"value is {value.dtype} of shape {tuple(value.shape)}; pass one-hot vectors [..., "
+                f"{categories}] of a floating dtype, or indices of integers."
+            )
+        for have, want in zip(reversed(rows), reversed(own), strict=False):
+            if have != want and 1 not in (have, want):
+                raise ValueError(
+                    f"values of shape {tuple(rows)} do not broadcast with the batch shape {own} of "
+                    "the distribution; dimensions of samples come first."
+                )
+        if one_hots:
+            self._check_support(constraints.one_hot.check(value), "a relaxed row, or another one")
+            return value.argmax(-1)
+        self._check_support((value >= 0) & (value < categories), "an index")
+        return value
+
+    def _check_support(self, inside: Tensor, what: str) -> None:
+        if self._validate_args and may_read(inside) and try_to_read(inside.all()) == 0:
+            raise ValueError(
+                f"{what} is not within the support: log_prob takes one-hot vectors, or indices "
+                f"from 0 to {self.event_shape[0] - 1}."
             )
 
     def entropy(self) -> Float[Tensor, "*batch"]:
@@ -193,14 +208,30 @@ class OneHotCategorical(Distribution):
 
 @register_kl(OneHotCategorical, OneHotCategorical)  # type: ignore[untyped-decorator]
 def _kl(p: OneHotCategorical, q: OneHotCategorical) -> Tensor:
-    r""":math:`\sum_i p_i (\log p_i - \log q_i)`; categories that p never chooses count nothing."""
+    r""":math:`\sum_i p_i (\log p_i - \log q_i)`; categories that p never chooses count nothing.
+
+    Infinite where q never chooses what p may, however rarely.
+    """
+    if p.event_shape != q.event_shape:
+        raise ValueError(
+            f"the distributions have {p.event_shape[0]} and {q.event_shape[0]} categories; a "
+            "divergence is between two over the same categories."
+        )
     log_p, log_q = p._log_probs, q._log_probs
     never = log_p == -math.inf
     difference = log_p.masked_fill(never, 0.0) - log_q.masked_fill(never, 0.0)
-    return (log_p.exp() * difference).sum(-1).to(p.logits.dtype)
+    # A probability so small that it is 0 in float32, times infinity, would be NaN.
+    terms = (log_p.exp() * difference).masked_fill(difference == math.inf, math.inf)
+    return terms.sum(-1).to(p.logits.dtype)
 
 
 @register_kl(OneHotCategorical, torch.distributions.OneHotCategorical)  # type: ignore[untyped-decorator]
 def _kl_to_torchs(p: OneHotCategorical, q: torch.distributions.OneHotCategorical) -> Tensor:
     divergence: Tensor = _kl(p, OneHotCategorical(q.logits, validate_args=False))
+    return divergence
+
+
+@register_kl(torch.distributions.OneHotCategorical, OneHotCategorical)  # type: ignore[untyped-decorator]
+def _kl_from_torchs(p: torch.distributions.OneHotCategorical, q: OneHotCategorical) -> Tensor:
+    divergence: Tensor = _kl(OneHotCategorical(p.logits, validate_args=False), q)
     return divergence
