@@ -17,6 +17,7 @@ relax: Any = dc.gumbel_softmax
 categorical: Any = dc.Categorical
 discrete: Any = dc.Discrete
 mix: Any = dc.mix
+by_distance: Any = dc.codebook.by_distance
 dials: Any = dc.Dials
 constant: Any = dc.constant
 population: Any = dc.Population
@@ -45,6 +46,10 @@ def packed_sequence() -> object:
         (lambda: mix(QUERY, [[1.0]]), "codebook is of type list; pass a tensor"),
         (lambda: mix(QUERY, CODEBOOK.to(torch.float8_e4m3fn)), "float8_e4m3fn; pass a tensor"),
         (lambda: mix(QUERY, CODEBOOK.double()), "float64; convert one of them"),
+        (
+            lambda: by_distance(QUERY, CODEBOOK[:, 1:]),
+            "width 4, but the rows of the codebook have 3",
+        ),
         (lambda: mix(QUERY, CODEBOOK, None), "tau is a NoneType; pass a number"),
         (
             lambda: dc.codebook.cross_entropy(QUERY, CODEBOOK, QUERY[:, 0]),
