@@ -99,6 +99,14 @@ def test_codebook() -> None:
     assert names["codebook"].grad is not None
 
 
+def test_distributions(capsys: pytest.CaptureFixture[str]) -> None:
+    names = run("docs/distributions.md")
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0] == "torch.Size([20])" and len(names["report"].readings) == 8
+    assert shown[2].startswith("Categorical[0]: ") and len(shown) == 2 + 3
+    assert names["z"].requires_grad and names["bonus"].shape == names["entropy"].shape == (5,)
+
+
 def test_paths_data(capsys: pytest.CaptureFixture[str]) -> None:
     names = run("docs/paths-data.md")
     assert names["result"].averages["MQ"] == 0.5, "all scores are the same"
