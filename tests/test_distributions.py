@@ -208,3 +208,46 @@ def test_it_maps_and_an_empty_row_then_chooses_nothing() -> None:
     assert entropy[0, 1] == 0 and divergence[0, 1] == 0 and sample[0, 1].sum() == 0
     torch.testing.assert_close(entropy[1], Categorical(logits=theta[1]).entropy())
     assert repr(dc.OneHotCategorical(theta[1])) == "OneHotCategorical(4 categories, [3])"
+
+
+def test_padding_chooses_nothing_whatever_is_in_it() -> None:
+    torch.manual_seed(0)
+    node = dc.Discrete(6, 4)
+    valid = torch.tensor([[True, True, False], [True, False, False]])
+    u = torch.randn(2, 3, 6)
+    u[~valid] = torch.tensor([torch.nan, torch.inf, 0.0, 1.0, 2.0, 3.0])
+    mask = torch.ones(2, 3, 4, dtype=torch.bool)
+    mask[..., 1], mask[~valid] = False, False  # padding may be masked altogether
+    u.requires_grad_()
+    q, own = node.distribution(u, mask=mask, rows=valid), node.distribution(u[valid], mask=MASK)
+
+    def drawn(of: dc.OneHotCategorical, method: str, **named: float) -> Tensor:
+        generator = torch.Generator().manual_seed(1)
+        found: Tensor = getattr(of, method)(generator=generator, **named)
+        return found
+
+    for found, expected in (
+        (q.entropy(), own.entropy()),
+        (kl_divergence(q, q.uniform()), kl_divergence(own, own.uniform())),
+        (q.log_prob(torch.tensor(0)), own.log_prob(torch.tensor(0))),
+        (q.probs, own.probs),
+        (q.variance, own.variance),
+        (q.mode, own.mode),
+        (drawn(q, "sample"), drawn(own, "sample")),
+        (drawn(q, "rsample", tau=0.5), drawn(own, "rsample", tau=0.5)),
+        (drawn(q, "rsample", beta=0.0), drawn(own, "rsample", beta=0.0)),
+    ):
+        torch.testing.assert_close(found[valid], expected, msg="as if there were no padding")
+        assert (found[~valid] == 0).all()
+    index = q.sample_index((5,))
+    assert (index[:, ~valid] == -1).all() and (index[:, valid] >= 0).all()
+    expected = q.log_prob(q.sample((5,)) * 0 + dc.one_hot(index, 4))
+    torch.testing.assert_close(q.log_prob(index), expected)
+    assert q.log_prob(index).isfinite().all() and (q.log_prob(index)[:, ~valid] == 0).all()
+    with pytest.raises(ValueError, match="not within the support"):
+        q.log_prob(torch.full((2, 3), 4))
+    wider = q.expand((7, 2, 3))
+    torch.testing.assert_close(wider.entropy()[3], q.entropy())
+    assert Independent(q, 1).entropy().shape == (2,)
+    (q.entropy().sum() + kl_divergence(q, q.uniform()).sum()).backward()
+    assert u.grad is not None and (u.grad[~valid] == 0).all() and u.grad[valid].isfinite().all()
