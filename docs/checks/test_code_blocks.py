@@ -97,6 +97,10 @@ def test_codebook() -> None:
     names = run("docs/codebook.md")
     assert names["node"].is_large and names["v"].shape == (16, 64)
     assert names["codebook"].grad is not None
+    nearest = torch.cdist(names["vectors"], names["rows"]).argmin(-1)
+    assert torch.equal(names["index"], nearest)
+    for value in (names["row"], names["quantised"], names["by_node"]):
+        torch.testing.assert_close(value, names["rows"][nearest])
 
 
 def test_distributions(capsys: pytest.CaptureFixture[str]) -> None:
