@@ -118,7 +118,7 @@ def row(way: tuple[Any, ...], seeds: int, steps: int, *images: Tensor) -> dict[s
 
 
 def run(quick: bool = False) -> dict[str, Any]:
-    steps, seeds = (5, 1) if quick else (2000, 4)
+    steps, seeds = (5, 1) if quick else (1500, 4)
     images = (torch.cat([digits().train, digits().test]).flatten(1) / 16).split([1100, 200, 497])
     ways = [name for name, way in WAYS.items() if VQ or "package" not in way[0]]
     rows = {name: row(WAYS[name], seeds, steps, *images) for name in ways}
