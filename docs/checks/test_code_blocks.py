@@ -107,6 +107,18 @@ def test_codebook() -> None:
     names = run("docs/codebook.md")
     assert names["node"].is_large and names["v"].shape == (16, 64)
     assert names["codebook"].grad is not None
+    nearest = torch.cdist(names["vectors"], names["rows"]).argmin(-1)
+    assert torch.equal(names["index"], nearest)
+    for value in (names["row"], names["quantised"], names["by_node"]):
+        torch.testing.assert_close(value, names["rows"][nearest])
+
+
+def test_distributions(capsys: pytest.CaptureFixture[str]) -> None:
+    names = run("docs/distributions.md")
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0] == "torch.Size([20])" and len(names["report"].readings) == 8
+    assert shown[2].startswith("Categorical[0]: ") and len(shown) == 2 + 3
+    assert names["z"].requires_grad and names["bonus"].shape == names["entropy"].shape == (5,)
 
 
 def test_paths_data(capsys: pytest.CaptureFixture[str]) -> None:

@@ -185,6 +185,6 @@ def logit_spreads(model: nn.Module, closure: Callable[[], object]) -> list[float
     if not spreads:
         raise ValueError(
             "the closure called no node of the model; call the model inside it, and compile it "
-            "afterwards."
+            "afterwards; of a population pass one model, population.replica(0)."
         )
     return spreads

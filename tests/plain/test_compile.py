@@ -138,6 +138,21 @@ def test_training_step_compiles_once_while_the_dials_move() -> None:
     assert losses[-1] < losses[0]
 
 
+def test_the_distribution_compiles() -> None:
+    """In one graph, which is what could fail; Inductor has nothing special to do."""
+    theta, noise = torch.randn(6, 4), dc.gumbel([6, 4])
+    mask = torch.tensor([True, False, True, True])
+
+    def terms(theta: Tensor, index: Tensor) -> list[Tensor]:
+        q = dc.OneHotCategorical(theta, mask)
+        divergence = torch.distributions.kl_divergence(q, q.uniform())
+        return [divergence, q.entropy(), q.log_prob(index), q.rsample(tau=0.5, noise=noise)]
+
+    index = torch.tensor([0, 2, 3, 0, 2, 3])
+    compiled = torch.compile(terms, fullgraph=True, backend="eager")
+    torch.testing.assert_close(compiled(theta, index), terms(theta, index))
+
+
 def test_padding_compiles() -> None:
     node = dc.Discrete(6, 4, gate="vector")
     dc.Dials.constant(node, tau=2.0, beta=0.0, alpha=1.0)

@@ -15,8 +15,10 @@ from dcgraph.codebook._functions import using
 LOGITS = torch.zeros(3, 4)
 relax: Any = dc.gumbel_softmax
 categorical: Any = dc.Categorical
+one_hot_categorical: Any = dc.OneHotCategorical
 discrete: Any = dc.Discrete
 mix: Any = dc.mix
+by_distance: Any = dc.codebook.by_distance
 dials: Any = dc.Dials
 constant: Any = dc.constant
 population: Any = dc.Population
@@ -83,7 +85,16 @@ def test_misspelt_names(call: Callable[[], object], words: str) -> None:
 @pytest.mark.parametrize(
     ("call", "words"),
     [
+        (
+            lambda: one_hot_categorical(LOGITS, rows=VALID[:1]),
+            r"rows are .* shape \(3,\), one entry",
+        ),
+        (
+            lambda: one_hot_categorical(LOGITS, rows=[True]),
+            r"rows are \[True\]; pass a bool tensor",
+        ),
         (lambda: mix(QUERY, torch.zeros(5, 3)), "width 4, .* 3; .* make the widths equal"),
+        (lambda: by_distance(QUERY, torch.zeros(5, 3)), "width 4, .* 3; .* make the widths equal"),
         (lambda: mix(QUERY, torch.zeros(0, 4)), r"\(0, 4\) is empty; at least one row"),
         (lambda: mix(QUERY, torch.zeros(4)), "a matrix"),
         (lambda: mix(QUERY, torch.zeros(2, 5, 4)), r"\(2,\) in front.*first ones of the query"),

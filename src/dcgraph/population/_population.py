@@ -339,6 +339,8 @@ _HINTS = {
     ".item()": "a model of a population cannot read the values of tensors; keep them as tensors.",
     "dynamic shape": "a model of a population cannot choose shapes by the values of tensors; use "
     "masks and torch.where.",
+    "must only return Tensors": "what is mapped returns tensors, which are stacked; return one "
+    "also where a function only writes into the model.",
     "inplace arithmetic": _SHARED,
     "match the broadcast shape": _SHARED,
 }
@@ -349,7 +351,7 @@ def _hinting() -> Iterator[None]:
     """What vmap refuses, with the remedy."""
     try:
         yield
-    except RuntimeError as error:
+    except (RuntimeError, ValueError) as error:
         for text, hint in _HINTS.items():
             if text in str(error):
                 error.add_note(f"dcgraph.Population: {hint}")
