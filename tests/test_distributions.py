@@ -221,6 +221,8 @@ def test_padding_chooses_nothing_whatever_is_in_it() -> None:
     u.requires_grad_()
     q, own = node.distribution(u, mask=mask, rows=valid), node.distribution(u[valid], mask=MASK)
 
+    prior = dc.OneHotCategorical(torch.randn(4))
+
     def drawn(of: dc.OneHotCategorical, method: str, **named: float) -> Tensor:
         generator = torch.Generator().manual_seed(1)
         found: Tensor = getattr(of, method)(generator=generator, **named)
@@ -229,6 +231,8 @@ def test_padding_chooses_nothing_whatever_is_in_it() -> None:
     for found, expected in (
         (q.entropy(), own.entropy()),
         (kl_divergence(q, q.uniform()), kl_divergence(own, own.uniform())),
+        (kl_divergence(q, prior), kl_divergence(own, prior)),
+        (kl_divergence(q.uniform(), q), kl_divergence(own.uniform(), own)),
         (q.log_prob(torch.tensor(0)), own.log_prob(torch.tensor(0))),
         (q.probs, own.probs),
         (q.variance, own.variance),
