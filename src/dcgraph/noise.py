@@ -111,6 +111,10 @@ def draw_minus_gumbel(
         uniform = torch.rand(tuple(shape), dtype=torch.float64, device=device, **_from(generator))
         return uniform.log_().neg_().clamp(max=_LARGEST_EXPONENTIAL).log_().to(dtype)
     bits, scale = _random_bits(shape, generator, device), -_SCALES[dtype]
+    if torch.compiler.is_exporting():
+        # Other runtimes may draw 24 bits and know no log1p: in float32, 1 - u would often be 1.
+        smallest = bits.to(torch.float64).mul_(-_SCALES[torch.float64]).log1p_().neg_()
+        return smallest.clamp_(min=2.0**-_BITS).log_().to(dtype)
     return bits.to(dtype).mul_(scale).log1p_().neg_().log_()
 
 
