@@ -144,9 +144,12 @@ def draw_gumbel_in(
 
 def _own_noise(generator: torch.Generator | None) -> bool:
     """Whether ranks draw apart: several of them, and no generator that says what to draw."""
-    if generator is not None or not (dist.is_available() and dist.is_initialized()):
-        return False
-    return dist.get_world_size() > 1
+    return generator is None and has_ranks() and dist.get_world_size() > 1
+
+
+def has_ranks() -> bool:
+    """Whether torch.distributed runs."""
+    return dist.is_available() and dist.is_initialized()
 
 
 def _random_bits(
@@ -208,3 +211,9 @@ def standard_noise(noise: Noise | None, theta: Tensor, generator: torch.Generato
         return noise.to(theta.dtype)
     drawn = draw_gumbel(theta.shape, generator, theta.dtype, theta.device)
     return drawn.neg_() if noise == "reversed" else drawn
+
+
+def reseed(rank: int) -> None:
+    """Go on from torch's random state of the CPU with numbers that differ from rank to rank."""
+    bits = torch.randint(1, 1 << _BITS, ())
+    torch.manual_seed(int(_of_rank(bits, rank)))

@@ -1,0 +1,63 @@
+"""Several ranks: noise of their own, equal parameters and dials, and dials that stand still."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+import ranks
+from dcgraph.noise import _of_rank
+from statistics_of_fit import kolmogorov_p
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> list[ranks.Found]:
+    return ranks.run(["draws", "ddp", "forgetful"], 2, tmp_path_factory.mktemp("ranks"))
+
+
+def test_ranks_that_are_seeded_alike_draw_apart(found: list[ranks.Found]) -> None:
+    first, second = (one["draws"] for one in found)
+    assert torch.equal(first.pop("by a generator"), second.pop("by a generator"))
+    for name, value in first.items():
+        assert value.isfinite().all() and not torch.equal(value, second[name]), name
+    both = torch.stack([first["gumbel"], second["gumbel"]])
+    for own in both:
+        assert kolmogorov_p(torch.exp(-torch.exp(-own.flatten().double()))) > 1e-4
+    assert abs(torch.corrcoef(both.flatten(1))[0, 1]) < 4 / 20_000**0.5
+    for gate in ("example", "vector", "element"):
+        kept = torch.stack([first[gate], second[gate]]).flatten(1)
+        assert ((kept[0] == kept[1]).float().mean() - 0.5).abs() < 0.15
+
+
+def test_ddp_keeps_parameters_and_dials_equal_and_resumes_to_the_bit(
+    found: list[ranks.Found],
+) -> None:
+    first, second = (one["ddp"] for one in found)
+    for name in ("weights", "resumed", "without broadcast"):
+        assert torch.equal(first[name], second[name]), "equal on all ranks"
+        assert torch.equal(first[name], first["weights"])
+    assert first["dials"] == second["dials"] == [2.0, pytest.approx(1.7293, abs=1e-4), 1.0]
+
+
+def test_a_rank_whose_dials_stand_still_is_said(found: list[ranks.Found]) -> None:
+    first, second = (one["forgetful"]["said"] for one in found)
+    assert len(first) == 2 and not second, "once for each run, by the rank before it"
+    assert "the dials of rank 1 have stepped 0 times, those of rank 0 101 times" in first[0]
+
+
+def test_bits_of_other_ranks_are_as_good_as_those_of_rank_0() -> None:
+    torch.manual_seed(0)
+    bits = torch.randint(1, 1 << 62, (20_000,))
+    assert torch.equal(_of_rank(bits, 0), bits)
+
+    def uniform(bits: Tensor) -> Tensor:
+        return bits.double() * 2.0**-62
+
+    own = [uniform(_of_rank(bits, rank)) for rank in (0, 1, 2, 3, 1000)]
+    for one in own:
+        assert kolmogorov_p(one) > 1e-4
+    matrix = torch.corrcoef(torch.stack(own)) - torch.eye(len(own))
+    assert matrix.abs().max() < 4.5 / 20_000**0.5
+    neighbours = uniform(_of_rank(torch.arange(1, 20_001), 1))  # even of numbers in a row
+    assert kolmogorov_p(neighbours) > 1e-4
