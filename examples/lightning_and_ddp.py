@@ -3,9 +3,8 @@
     python examples/lightning_and_ddp.py            # about two minutes on 2 CPU cores
     python examples/lightning_and_ddp.py --quick    # some seconds, to see that it runs
 
-Model and task are those of sweep_of_my_model.py: the sum of three noisy objects is the only label.
-Lightning takes batches of 32, each of the two ranks batches of 16. Every model is tested on the
-same 2,000 fresh examples, with hard choices. All seeds are shown, no setting was chosen by them.
+Model and task are those of sweep_of_my_model.py. Lightning takes batches of 32, each of the two
+ranks batches of 16. All models are tested on the same 2,000 examples, all seeds are shown.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import logging
 import subprocess
 import sys
 import tempfile
@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pytorch_lightning as lightning
+import pytorch_lightning as pl
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -55,10 +55,10 @@ def batches(seed: int, size: int) -> Iterator[tuple[Tensor, Tensor]]:
 
 def accuracy(model: nn.Module) -> float:
     x, total = examples(2000, torch.Generator().manual_seed(2))
-    return (model.eval()(x).argmax(-1) == total).float().mean().item()
+    return float((model.eval()(x).argmax(-1) == total).float().mean())
 
 
-class Module(lightning.LightningModule):
+class Module(pl.LightningModule):
     def __init__(self) -> None:
         super().__init__()
         self.model = Sum()
@@ -73,8 +73,7 @@ class Module(lightning.LightningModule):
 def in_lightning(way: str, seed: int, steps: int) -> float:
     torch.manual_seed(seed)
     module, callback = Module(), DialsCallback(WAYS[way])  # attached and stepped in fit()
-    options: dict[str, Any] = {"accelerator": "cpu", "barebones": True}  # shows and saves nothing
-    trainer = lightning.Trainer(max_steps=steps, callbacks=[callback], **options)
+    trainer = pl.Trainer(max_steps=steps, callbacks=[callback], accelerator="cpu", barebones=True)
     trainer.fit(module, batches(seed, BATCH))
     return accuracy(module.model)
 
@@ -94,8 +93,7 @@ def on_this_rank(way: str, seed: int, steps: int) -> float:
     return accuracy(model.module)
 
 
-def on_ranks(runs: list[Any]) -> list[float]:
-    """As torchrun would start this file."""
+def with_torchrun(runs: list[Any]) -> list[float]:
     torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={RANKS}"]
     with tempfile.NamedTemporaryFile("r") as file:
         asked = ["--rank", json.dumps({"runs": runs, "into": file.name})]
@@ -115,10 +113,11 @@ def run(quick: bool = False, report: Callable[[str], None] = lambda line: None) 
     steps, seeds = (20, 1) if quick else (2000, 3)
     runs = [(way, seed, steps) for way in WAYS for seed in range(1, seeds + 1)]
     report("Lightning ...")
+    logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
     with warnings.catch_warnings(action="ignore"):  # Lightning's: no workers, no logger
         found = [in_lightning(*one) for one in runs]
     report(f"DDP on {RANKS} ranks ...")
-    found += on_ranks(runs)
+    found += with_torchrun(runs)
     rows = [
         {"trainer": trainer, "way": way, "accuracy": [found.pop(0) for _ in range(seeds)]}
         for trainer, way in itertools.product(("Lightning", f"DDP, {RANKS} ranks"), WAYS)

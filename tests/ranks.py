@@ -28,11 +28,15 @@ Found = dict[str, Any]
 
 def run(programs: Collection[str], world: int, folder: Path) -> list[Found]:
     """Run programs one after the other on so many ranks; what each rank has found."""
-    environment = os.environ | {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    environment = os.environ | {
+        "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "TORCHELASTIC_RUN_ID": "tests",
+        "WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0",
+    }  # fmt: skip
     ranks = [
         subprocess.Popen(
             [sys.executable, __file__, str(rank), str(world), str(folder), *programs],
-            env=environment | {"PYTHONPATH": os.pathsep.join(sys.path)},
+            env=environment
+            | {"PYTHONPATH": os.pathsep.join(sys.path), "RANK": str(rank), "LOCAL_RANK": str(rank)},
             stderr=subprocess.PIPE,
             text=True,
         )
@@ -154,6 +158,50 @@ def ddp() -> Found:
         "dials": list(dials.values()),
         "resumed": second.weights(),
         "without broadcast": other.weights(),
+    }
+
+
+def lightning() -> Found:
+    """A run in Lightning, resumed with as many ranks."""
+    import pytorch_lightning as pl
+
+    from dcgraph.frameworks.lightning import DialsCallback
+
+    class Module(pl.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = Adder()
+
+        def training_step(self, step: int, index: int) -> Tensor:
+            a, b, total = batch(int(step), dist.get_rank())
+            return F.cross_entropy(self.model(F.dropout(a, 0.1), b), total)
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.Adam(self.parameters(), lr=0.01)
+
+    file = Path(sys.argv[3]) / "half.ckpt"
+
+    def fit(epochs: int, resume: Path | None = None, save: bool = False) -> Tensor:
+        torch.manual_seed(0)
+        module, callback = Module(), DialsCallback(Run().dials)
+        torch.manual_seed(dist.get_rank())
+        trainer = pl.Trainer(
+            max_epochs=epochs, callbacks=[callback], accelerator="cpu", devices=2, strategy="ddp",
+            logger=False, enable_checkpointing=False, enable_progress_bar=False,
+            enable_model_summary=False,
+        )  # fmt: skip
+        trainer.fit(module, torch.utils.data.DataLoader(range(8)), ckpt_path=resume)  # type: ignore[arg-type]
+        if save:
+            trainer.save_checkpoint(file)
+        return nn.utils.parameters_to_vector(module.parameters()).detach().clone()
+
+    expected, _ = fit(4), fit(2, save=True)
+    own = torch.load(file, weights_only=True)["callbacks"]["DialsCallback"]["random"]
+    return {
+        "weights": expected,
+        "resumed": fit(4, file),
+        "random states differ": not torch.equal(own[0][0], own[1][0]),
+        "file": str(file),
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 import ranks
@@ -13,7 +14,9 @@ from statistics_of_fit import kolmogorov_p
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> list[ranks.Found]:
-    return ranks.run(["draws", "ddp", "forgetful"], 2, tmp_path_factory.mktemp("ranks"))
+    return ranks.run(
+        ["draws", "ddp", "forgetful", "lightning"], 2, tmp_path_factory.mktemp("ranks")
+    )
 
 
 def test_ranks_that_are_seeded_alike_draw_apart(found: list[ranks.Found]) -> None:
@@ -61,3 +64,35 @@ def test_bits_of_other_ranks_are_as_good_as_those_of_rank_0() -> None:
     assert matrix.abs().max() < 4.5 / 20_000**0.5
     neighbours = uniform(_of_rank(torch.arange(1, 20_001), 1))  # even of numbers in a row
     assert kolmogorov_p(neighbours) > 1e-4
+
+
+def test_lightning_on_two_ranks_resumes_to_the_bit(found: list[ranks.Found]) -> None:
+    first, second = (one["lightning"] for one in found)
+    assert torch.equal(first["weights"], second["weights"])
+    assert torch.equal(first["resumed"], second["resumed"])
+    assert torch.equal(first["resumed"], first["weights"])
+    assert first["random states differ"]
+
+
+def test_another_number_of_ranks_goes_on_with_fresh_noise(
+    found: list[ranks.Found], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dcgraph.frameworks.lightning import _set_random_state
+
+    file = found[0]["lightning"]["file"]
+    saved = torch.load(file, weights_only=True)["callbacks"]["DialsCallback"]["random"]
+
+    def numbers(ranks: int, rank: int) -> Tensor:
+        torch.manual_seed(5)
+        monkeypatch.setattr(dist, "is_initialized", lambda: True)
+        monkeypatch.setattr(dist, "get_world_size", lambda: ranks)
+        monkeypatch.setattr(dist, "get_rank", lambda: rank)
+        _set_random_state(saved, torch.device("cpu"))
+        return torch.rand(3)
+
+    same, other = [numbers(2, rank) for rank in (0, 1)], [numbers(3, rank) for rank in (0, 1, 2)]
+    everything = torch.stack([*same, *other])
+    assert len(everything.unique(dim=0)) == 5, "no two ranks draw alike"
+    assert torch.equal(other[1], numbers(3, 1)), "but it is the same every time"
+    torch.set_rng_state(saved[1][0])
+    assert torch.equal(same[1], torch.rand(3))

@@ -20,7 +20,13 @@ else:
     try:
         from lightning.pytorch import Callback, LightningModule, Trainer
     except ImportError:  # the same under its older name
-        from pytorch_lightning import Callback, LightningModule, Trainer
+        try:
+            from pytorch_lightning import Callback, LightningModule, Trainer
+        except ImportError as error:
+            raise ImportError(
+                "dcgraph.frameworks.lightning needs PyTorch Lightning, which is not installed; "
+                "run: pip install pytorch-lightning"
+            ) from error
 
 __all__ = ["DialsCallback"]
 

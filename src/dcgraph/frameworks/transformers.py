@@ -6,8 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from torch import nn
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
-from transformers.trainer_callback import ExportableState
+
+try:
+    from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+    from transformers.trainer_callback import ExportableState
+except ImportError as error:
+    raise ImportError(
+        "dcgraph.frameworks.transformers needs transformers, which is not installed; "
+        "run: pip install transformers"
+    ) from error
 
 from ..dials import Dials
 from ._settings import MakeDials, check, made_for, settings_of, values_to_log, with_settings
