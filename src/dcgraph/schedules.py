@@ -128,7 +128,8 @@ def from_data(data: Sequence[Any]) -> Schedule:
     name, *arguments = data
     if not isinstance(name, str) or name not in makers:
         raise ValueError(f"there is no schedule {name!r}; there are {', '.join(makers)}.")
-    return makers[name](*arguments)
+    points = [[tuple(one) for one in given] for given in arguments if isinstance(given, list)]
+    return makers[name](*(points or arguments))
 
 
 @dataclass(frozen=True, repr=False)
