@@ -80,7 +80,8 @@ def test_a_compiled_training_step_of_a_plain_loop() -> None:
     for _ in range(12):
         assert step().isfinite()
         dials.step()
-    assert (model.symbol.tau, model.symbol.beta, model.symbol.alpha) == (9, 1, 1)
+    node = model.symbol
+    assert [node.tau, node.beta, node.alpha] == [9.0, 1.0, 1.0]
 
 
 def test_autocast_in_a_trainer() -> None:

@@ -73,7 +73,7 @@ class DialsCallback(Callback):
         self._log = log
         self._loaded: Mapping[str, Any] = {}
         self._device = torch.device("cpu")
-        self._stage = ""
+        self._early = False
         self._following: Any = None
 
     @property
@@ -84,15 +84,15 @@ class DialsCallback(Callback):
         return self._dials
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        self._stage, self._loaded = stage, {}
+        self._loaded = {}  # of test(ckpt_path=...), perhaps, which loads the state of callbacks too
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._device = pl_module.device
         # Before the data loader starts, for its order is drawn, too.
-        self._restore_random_state()
+        self._early = self._restore_random_state()
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if trainer.fit_loop.restarted_mid_epoch:
+        if trainer.fit_loop.restarted_mid_epoch or not self._early:  # some strategies load late
             self._restore_random_state()
         saved = self._loaded.get("settings")
         steps = 0 if self._dials is not None else int(trainer.estimated_stepping_batches)
@@ -134,7 +134,6 @@ class DialsCallback(Callback):
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         self._stop_following()
-        self._stage = ""
 
     def state_dict(self) -> dict[str, Any]:
         if self._dials is None:
@@ -148,13 +147,15 @@ class DialsCallback(Callback):
         return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        if self._stage == "fit":  # test(ckpt_path=...) loads the state of callbacks as well
-            self._loaded = state_dict
+        self._loaded = state_dict
 
-    def _restore_random_state(self) -> None:
+    def _restore_random_state(self) -> bool:
+        """Whether there was one."""
         saved = self._loaded.get("random")
-        if self._random_state and saved:
-            _set_random_state(saved, self._device)
+        if not (self._random_state and saved):
+            return False
+        _set_random_state(saved, self._device)
+        return True
 
     def __getstate__(self) -> dict[str, Any]:
         """Hooks belong to an optimizer, not to a copy."""
