@@ -8,6 +8,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 import ranks
+from dcgraph._ranks import Position
 from dcgraph.noise import _of_rank
 from statistics_of_fit import kolmogorov_p
 
@@ -96,3 +97,43 @@ def test_another_number_of_ranks_goes_on_with_fresh_noise(
     assert torch.equal(other[1], numbers(3, 1)), "but it is the same every time"
     torch.set_rng_state(saved[1][0])
     assert torch.equal(same[1], torch.rand(3))
+
+
+class Peers:
+    """The store of a process group, without the group."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, world: int = 3) -> None:
+        self.store = dist.HashStore()  # type: ignore[attr-defined]
+        for name, value in (
+            ("is_initialized", True), ("get_world_size", world), ("get_rank", world - 1),
+        ):  # fmt: skip
+            monkeypatch.setattr(dist, name, lambda value=value: value)
+        monkeypatch.setattr(dist.distributed_c10d, "_get_default_store", lambda: self.store)
+
+
+def test_ranks_may_differ_by_two_schedule_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    peers, own = Peers(monkeypatch), Position()
+    own.compare(10**6, 1)  # the next rank has no dials
+    peers.store.set(own._key(0), "1000")  # the next of the last rank is the first
+    own.publish(1300)
+    own.compare(1300, 150)
+    own.compare(700, 150)
+    with pytest.warns(UserWarning, match=r"rank 0 have stepped 1,000 times, those of rank 2 1,301"):
+        own.compare(1301, 150)
+    own.compare(5000, 150)  # it is said once
+    assert peers.store.get(own._key(2)) == b"1300"
+
+
+def test_a_store_that_fails_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    peers, own = Peers(monkeypatch), Position()
+    asked = []
+
+    def fail() -> None:
+        asked.append(1)
+        raise dist.DistNetworkError("gone")
+
+    monkeypatch.setattr(dist.distributed_c10d, "_get_default_store", fail)
+    for step in range(5):
+        own.publish(step)
+        own.compare(step, 1)
+    assert len(asked) == 1 and peers.store.num_keys() == 0
