@@ -105,6 +105,11 @@ def test_dials_and_schedules_can_be_pickled_and_compared() -> None:
     model, dials = pickle.loads(pickle.dumps((model := Adder(), make_dials(1).attach(model))))
     dials.step()
     assert dial_values(model)[0][2] == 0.25, "they stay together"
+    only = pickle.loads(pickle.dumps(dials))
+    only.step()
+    assert "1 model" in repr(only), "as an optimizer takes its parameters along"
+    assert dial_values(model)[0][2] == 0.25, "which are copies then"
+    assert only.attach(model).schedule_steps == 2 and dial_values(model)[0][2] == 0.5
 
 
 def deep(scale: float) -> nn.Sequential:

@@ -89,6 +89,29 @@ def test_population(capsys: pytest.CaptureFixture[str]) -> None:
     assert "torch.Size([4, 5, 7, 8])" in capsys.readouterr().out
 
 
+@pytest.mark.filterwarnings("ignore")  # of the trainers: no workers, no logger
+def test_frameworks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, value in (("RANK", 0), ("WORLD_SIZE", 1), ("MASTER_PORT", 0)):  # as torchrun does
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    names = run("docs/frameworks.md")
+    assert "16 schedule steps" in capsys.readouterr().out
+    assert names["callback"].dials.schedule_steps == 16
+    (own,) = (
+        callback
+        for callback in names["trainer"].callback_handler.callbacks
+        if isinstance(callback, names["TrainerDials"])
+    )
+    assert own.dials.schedule_steps == 12
+    assert names["saved"]["dials"] == {"calls": 4, "every": 1}
+    twice = torch.cat([names["x"], names["x"]])
+    torch.testing.assert_close(torch.tensor(names["found"]), names["model"](twice))
+    torch.testing.assert_close(names["program"](twice), names["model"](twice))
+
+
 def test_chain_does_not_train(capsys: pytest.CaptureFixture[str]) -> None:
     names = run("docs/chain-does-not-train.md")
     assert "encoding" in capsys.readouterr().out

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import torch
 
     from ._dialled import Clock
+    from ._ranks import Position
 
 __all__ = ["Dials"]
 
@@ -33,6 +34,11 @@ class Dials:
         beta: scale of their noise.
         alpha: share of dropped residuals.
         every: how many training steps (calls of :meth:`step`) make one schedule step.
+
+    Where torch.distributed runs, every rank has dials of its own and steps them; one that does not
+    is said, by a warning within 100 training steps or two schedule steps. Pickled or deep-copied,
+    dials take their attached models along, as an optimizer of torch takes its parameters; for a
+    checkpoint there is :meth:`state_dict`.
 
     For a :class:`dcgraph.Population` each of the three may also be a list, with a number or a
     schedule for every replica: ``tau=[1, 2, 4, 8]``.
@@ -68,6 +74,7 @@ class Dials:
         self._models: list[tuple[torch.nn.Module, int | None]] = []
         self._calls = 0
         self._own_clock: Clock | None = None
+        self._position: Position | None = None
         self.values()
 
     @classmethod
@@ -211,6 +218,7 @@ class Dials:
         if not any(one is model and other == replica for one, other in self._models):
             self._models.append((model, replica))
         self._write()
+        self._own_position().publish(self._calls)
         return self
 
     def step(self) -> None:
@@ -219,6 +227,9 @@ class Dials:
         self._clock().steps = self._calls
         if self._calls % self.every == 0:
             self._write()
+            if self._models and self._clock().moves:
+                self._own_position().publish(self._calls)
+                self._own_position().compare(self._calls, self.every)
 
     def seek(self, step: int) -> None:
         """Go to a training step: as if :meth:`step` had been called that often.
@@ -233,6 +244,8 @@ class Dials:
         self._calls = step
         self._clock().steps = step
         self._write()
+        if self._models:
+            self._own_position().publish(step)
 
     def _clock(self) -> Clock:
         """What the nodes see of the steps."""
@@ -242,6 +255,18 @@ class Dials:
             every = [one for some in self._schedules.values() for one in _each(some)]
             self._own_clock = Clock(moves=not all(map(is_constant, every)), steps=self._calls)
         return self._own_clock
+
+    def _own_position(self) -> Position:
+        """What other ranks see of the steps."""
+        if self._position is None:
+            from ._ranks import Position  # imports torch, which schedules do without
+
+            self._position = Position()
+        return self._position
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All except the place among the dials of this process."""
+        return {**self.__dict__, "_position": None}
 
     def _write(self) -> None:
         from ._dialled import set_dials  # imports torch, which schedules do without

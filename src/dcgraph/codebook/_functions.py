@@ -30,6 +30,7 @@ from ._problem import (
     Problem,
     can_stream,
     fastest,
+    index_for_export,
     scan_dense,
 )
 
@@ -98,7 +99,10 @@ def choose(
     """
     p, batch = make_problem(query, codebook, 1.0, beta, mask, noise, generator)
     with torch.no_grad():
-        _, _, index, _ = solve(p, mixes=False, chooses=True)
+        if torch.compiler.is_exporting():
+            index = index_for_export(p)
+        else:
+            _, _, index, _ = solve(p, mixes=False, chooses=True)
     row = p.codes(index.clamp(min=0)).masked_fill(index.unsqueeze(-1) < 0, 0.0)
     return index.reshape(batch), row.reshape(*batch, codebook.shape[-1])
 

@@ -156,7 +156,8 @@ def test_without_an_extra_it_is_named(
     monkeypatch.setitem(sys.modules, "safetensors", None)
     assert cli.main(["predict", "addition"]) == 1
     assert one_line(capsys.readouterr().err) == (
-        "dcgraph: safetensors is not installed; run: pip install 'dcgraph[cli]'"
+        "dcgraph: safetensors is not installed; run: pip install 'dcgraph[cli]' "
+        "(in a checkout: pip install '.[cli]')"
     )
 
 

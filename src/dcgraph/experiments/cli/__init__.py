@@ -87,7 +87,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         package = (error.name or "").partition(".")[0]
         if package not in _EXTRAS:
             raise
-        _complain(f"{package} is not installed; run: pip install 'dcgraph[{_EXTRAS[package]}]'")
+        extra = _EXTRAS[package]
+        _complain(
+            f"{package} is not installed; run: pip install 'dcgraph[{extra}]' "
+            f"(in a checkout: pip install '.[{extra}]')"
+        )
         return 1
     return 0
 
