@@ -343,7 +343,10 @@ def benchmark_table(name: str) -> str:
 
 def example_table(name: str) -> str:
     """What ``python examples/NAME.py`` printed when its record was made."""
-    record = json.loads((RESULTS / "examples" / f"{name}.json").read_text())
+    path = RESULTS / "examples" / f"{name}.json"
+    if not path.exists():
+        return f"*There is no record yet: `python examples/record.py {name}`.*"
+    record = json.loads(path.read_text())
     text: str = _script("examples", name)["table"](record["found"])
     return text
 
