@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from itertools import product
 
 import pytest
@@ -11,8 +12,10 @@ import torch
 from dcgraph.experiments.tasks.paths import answering
 from dcgraph.experiments.tasks.paths.answering import (
     GUESS,
+    Answer,
     Answered,
     Answerer,
+    Stop,
     among,
     search,
 )
@@ -176,7 +179,8 @@ def test_new_answers_and_hops_have_calibrated_probabilities() -> None:
     queries = queries_of([(0, [0, 1, 2], 0)])
     beams = search(answerer.steps, answerer.candidates, queries, 3)
     (found,) = answerer.answer(queries, 100)
-    for hops, stops in enumerate([*found.hops, found.answers], 1):
+    every: list[Sequence[Stop | Answer]] = [*found.hops, found.answers]
+    for hops, stops in enumerate(every, 1):
         a, b, c = NUMBERS.of[min(hops, 2)]
         share = beams[hops - 1].shares[0].double().exp()
         path = [0, 1, 2][:hops]

@@ -41,7 +41,8 @@ def saved_in(folder: Path, graph: Path) -> Path:
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     """Whose data are gone."""
-    graph = write_circle(tmp_path / "ring") if (tmp_path / "ring").mkdir() is None else tmp_path
+    (tmp_path / "ring").mkdir()
+    graph = write_circle(tmp_path / "ring")
     path = saved_in(tmp_path, graph)
     shutil.rmtree(graph)
     return path

@@ -88,9 +88,9 @@ def calibration_from(numbers: Mapping[str, float]) -> Calibration:
             if name not in NUMBERS or not length.isdecimal() or not math.isfinite(value):
                 raise ValueError(f"{key!r} is {value}")
             found.setdefault(int(length), {})[name] = value
-    for length, values in found.items():
+    for hops, values in found.items():
         if len(values) < len(NUMBERS):
-            raise ValueError(f"numbers for answers of length {length} are missing")
+            raise ValueError(f"numbers for answers of length {hops} are missing")
     return Calibration({k: (v["share"], v["unknown"], v["constant"]) for k, v in found.items()})
 
 

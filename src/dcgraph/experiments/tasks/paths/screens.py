@@ -59,7 +59,7 @@ def legend(calibrated: bool) -> str:
 
 def as_json(answered: Answered, calibrated: bool, line: int | None = None) -> str:
     """One line. See docs/asking.md for the fields."""
-    found = {} if line is None else {"line": line}
+    found: dict[str, Any] = {} if line is None else {"line": line}
     found |= {
         "source": answered.source,
         "path": answered.path,
