@@ -199,6 +199,18 @@ def test_new_answers_and_hops_have_calibrated_probabilities() -> None:
     assert {one.probability for one in without.answers} == {None}
 
 
+def test_only_new_answers_are_the_new_ones_among_all() -> None:
+    graph = random_graph(7, 2, 30, seed=8)
+    answerer = answerer_for(graph, 3)
+    for source, path in QUERIES:
+        queries = queries_of([(source, path, 0)])
+        (every,), (some,) = (answerer.answer(queries, 100, new=new) for new in (False, True))
+        assert some.answers == tuple(one for one in every.answers if one.mark == NEW)
+        assert some.known == every.known and some.hops == every.hops
+        (first,) = answerer.answer(queries, 2, new=True)
+        assert first.answers == some.answers[:2]
+
+
 def test_many_queries_are_answered_as_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = random_graph(9, 2, 40, seed=7)
     answerer = answerer_for(graph, 3)

@@ -64,6 +64,15 @@ def test_a_model_carries_its_graph(model: Path, capsys: pytest.CaptureFixture[st
     assert all(0 < a["probability"] < 1 for a in found["answers"] if a["mark"] == "new")
 
 
+def test_only_new_answers_are_shown(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    query = ["e0", "next,skip", "--model", str(model), "--new"]
+    out, _ = predicted(capsys, *query)
+    assert "New answers (12 candidates; known: 1 in training):" in out
+    found = json.loads(predicted(capsys, *query, "--json")[0])
+    assert {one["mark"] for one in found["answers"]} == {"new"} and len(found["answers"]) == 10
+    assert found["known"]["training"] == 1
+
+
 def test_equal_runs_give_equal_files(tmp_path: Path) -> None:
     (tmp_path / "ring").mkdir()
     graph = write_circle(tmp_path / "ring")

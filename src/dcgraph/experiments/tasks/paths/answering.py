@@ -110,8 +110,10 @@ class Answerer:
         return {name: number for number, name in enumerate(self.graph.relation_names)}
 
     @torch.no_grad()
-    def answer(self, queries: Queries, top: int, shown: int | None = None) -> list[Answered]:
-        """Answers to queries of one length.
+    def answer(
+        self, queries: Queries, top: int, shown: int | None = None, new: bool = False
+    ) -> list[Answered]:
+        """Answers to queries of one length, or only the new ones.
 
         Of the entities on the way ``shown`` are listed, or all that are kept.
         """
@@ -119,10 +121,10 @@ class Answerer:
         return [
             one
             for first in range(0, len(queries), block)
-            for one in self._answer(queries[first : first + block], top, shown)
+            for one in self._answer(queries[first : first + block], top, shown, new)
         ]
 
-    def _answer(self, queries: Queries, top: int, shown: int | None) -> list[Answered]:
+    def _answer(self, queries: Queries, top: int, shown: int | None, new: bool) -> list[Answered]:
         beams = search(self.steps, self.candidates, queries, self.width)
         marks = self.known.reached(queries)
         chances = [
@@ -130,7 +132,10 @@ class Answerer:
             for hops, (beam, mark) in enumerate(zip(beams, marks, strict=True), 1)
         ]
         last = beams[-1]
-        best = last.shares.topk(min(top, last.shares.shape[1]), 1)
+        asked = last.shares
+        if new:
+            asked = asked.masked_fill(marks[-1] < len(self.known.marks), -torch.inf)
+        best = asked.topk(min(top, asked.shape[1]), 1)
         row, column = (best.values > -torch.inf).nonzero(as_tuple=True)
         entity = best.indices[row, column]
         ways = evidence(self.known, queries, beams, marks, row, entity)

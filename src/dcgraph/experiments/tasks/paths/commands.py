@@ -135,6 +135,7 @@ class Commands:
         queries: Path | None = None,
         json_: bool = False,
         top: int = 10,
+        new: bool = False,
         candidates: Literal["auto", "range", "kind", "all"] = "auto",
         model: Path | None = None,
         beam: int | None = None,
@@ -152,7 +153,7 @@ class Commands:
         Then comes how the answer is reached, and which triples of that are not of training.
 
         Without --model a small model of the graph UMLS answers, which comes with dcgraph:
-          dcgraph predict paths hormone "disrupts,**disrupts,result_of"
+          dcgraph predict paths bacterium "causes,**treats"
 
         Exit code: 0; 1 if a query could not be read, 2 for wrong options.
 
@@ -162,6 +163,7 @@ class Commands:
             queries: file of queries, or - for stdin: source, tab, path per line.
             json_: one JSON object per query, in a line; docs/asking.md has the fields.
             top: how many answers to show.
+            new: only answers that no known triples lead to.
             candidates: what a relation can lead to: known ends, or their kind, or all.
             model: file or folder of a run; the model in the package, if not given.
             beam: width of the beam search; else that of training. 1 is the argmax.
@@ -197,7 +199,7 @@ class Commands:
             width,
             calibration if as_calibrated else None,
         )
-        predictor = Predictor(answerer, top, json_)
+        predictor = Predictor(answerer, top, json_, new)
         if queries is not None:
             return predictor.many(lines_of(queries))
         assert source is not None

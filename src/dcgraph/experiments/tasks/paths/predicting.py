@@ -33,6 +33,7 @@ class Predictor:
     answerer: Answerer
     top: int
     json: bool = False
+    new: bool = False
 
     @property
     def calibrated(self) -> bool:
@@ -40,11 +41,11 @@ class Predictor:
         return found is not None and bool(found.of)
 
     def one(self, entity: str, path: str) -> Iterator[str]:
-        (answered,) = self.answerer.answer(joined([self.query(entity, path)]), self.top, _SHOWN)
+        (answered,) = self._answers([self.query(entity, path)])
         if self.json:
             yield screens.as_json(answered, self.calibrated)
             return
-        yield screens.text(answered, self.answerer.width, self.calibrated)
+        yield screens.text(answered, self.answerer.width, self.calibrated, self.new)
         yield f"\n{screens.legend(self.calibrated)}"
 
     def many(self, lines: Iterable[bytes]) -> Iterator[str]:
@@ -96,10 +97,12 @@ class Predictor:
             lengths.setdefault(len(path), []).append(number)
         found: dict[int, Answered] = {}
         for numbers in lengths.values():
-            queries = joined([wanted[number] for number in numbers])
-            answers = self.answerer.answer(queries, self.top, _SHOWN)
+            answers = self._answers([wanted[number] for number in numbers])
             found |= dict(zip(numbers, answers, strict=True))
         return found
+
+    def _answers(self, queries: Iterable[tuple[int, list[int]]]) -> list[Answered]:
+        return self.answerer.answer(joined(queries), self.top, _SHOWN, self.new)
 
     def query(self, entity: str, path: str, guess: bool = True) -> tuple[int, list[int]]:
         """Numbers of what is named; a DataError for unknown names says which are near."""

@@ -17,8 +17,11 @@ _NAME = 44  # columns for the name of an answer
 _DIGITS = 6  # of numbers in JSON
 
 
-def text(answered: Answered, width: int, calibrated: bool) -> str:
-    """A screen. ``width`` is that of the beam search."""
+def text(answered: Answered, width: int, calibrated: bool, new: bool = False) -> str:
+    """A screen.
+
+    ``width`` is that of the beam search; ``new`` says that only new answers are in it.
+    """
     lines = textwrap.wrap(
         f"{answered.source}: {', '.join(answered.path)}", _WIDTH, subsequent_indent="  "
     )
@@ -33,7 +36,8 @@ def text(answered: Answered, width: int, calibrated: bool) -> str:
             for stop in stops
         ]
     count = f"{answered.candidates:,} candidate" + "s" * (answered.candidates != 1)
-    lines += ["", *_wrapped(f"Answers ({count}; {_known(answered.known)}):")]
+    head = "New answers" if new else "Answers"
+    lines += ["", *_wrapped(f"{head} ({count}; {_known(answered.known)}):")]
     lines.append(_row("", "right" if calibrated else "share", "", ""))
     for rank, one in enumerate(answered.answers, 1):
         said = one.probability if calibrated else one.share
