@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import textwrap
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
 from typing import Any
 
-from .answering import GUESS, Answer, Answered, Step
+from .answering import GUESS, Answer, Answered, Step, Stop
 from .data.graph import INVERSE
 from .known import NEW
 
@@ -70,10 +69,22 @@ def as_json(answered: Answered, calibrated: bool, line: int | None = None) -> st
         "candidates": answered.candidates,
         "known": answered.known,
         "calibrated": calibrated,
-        "hops": [[asdict(stop) for stop in stops] for stops in answered.hops],
-        "answers": [{"rank": rank} | asdict(one) for rank, one in enumerate(answered.answers, 1)],
+        "hops": [[_fields(stop) for stop in stops] for stops in answered.hops],
+        "answers": [
+            {"rank": rank} | _fields(one) | {"evidence": [vars(step) for step in one.evidence]}
+            for rank, one in enumerate(answered.answers, 1)
+        ],
     }
     return dumped(found)
+
+
+def _fields(stop: Stop | Answer) -> dict[str, Any]:
+    return {
+        "entity": stop.entity,
+        "mark": stop.mark,
+        "share": stop.share,
+        "probability": stop.probability,
+    }
 
 
 def error_as_json(line: int, error: str) -> str:
