@@ -34,10 +34,11 @@ import torch
 from common import Record, main, markdown, records, stopwatch
 
 from dcgraph.experiments.engine import train
-from dcgraph.experiments.tasks.paths import commands
+from dcgraph.experiments.engine.models import calibration_of
 from dcgraph.experiments.tasks.paths.answering import Answerer, among, search
 from dcgraph.experiments.tasks.paths.calibration import (
     Calibration,
+    calibration_from,
     expected_calibration_error,
     fit,
     fit_lengths,
@@ -118,7 +119,7 @@ def _model(graph: str, folder: Path) -> tuple[Any, KnowledgeGraph, dict[str, flo
     if graph == "umls":
         with Commands(Paths)._named(None) as file:
             network, _, found = Commands(Paths)._opened(file, None, None)
-            return network, found, commands.calibration_of(file)
+            return network, found, calibration_of(file)
     settings = settings_for(graph)
     if graph == "wn11-cut":
         write_graph(folder / graph, cut(load_graph("wn11"), CUT))
@@ -193,7 +194,7 @@ def _ranks(steps: Score, graph: KnowledgeGraph) -> Record:
     source, relation, tail = _test_triples(graph)
     queries = Queries(source.int(), relation.int().unsqueeze(1), tail.int())
     right = whole.reached(queries)[-1] < len(whole.marks)
-    found = {}
+    found: Record = {}
     rules: tuple[Rule, ...] = ("all", "auto")
     for rule in rules:
         taken = among(steps, Candidates(known.everything, rule))
@@ -212,7 +213,7 @@ def _speed() -> list[Record]:
     rows = []
     with Commands(Paths)._named(None) as file:
         network, settings, graph = Commands(Paths)._opened(file, None, None)
-        numbers = commands.calibration_of(file)
+        numbers = calibration_of(file)
     known = known_triples(graph)
     answerer = Answerer(
         graph,
@@ -220,7 +221,7 @@ def _speed() -> list[Record]:
         step_scores(network, numbers[INVERSE_TEMPERATURE]),
         Candidates(known.everything),
         settings.beam,
-        commands.calibration_from(numbers),
+        calibration_from(numbers),
     )
     predictor = Predictor(answerer, top=10, json=True)
     for length in (1, 3, 10):

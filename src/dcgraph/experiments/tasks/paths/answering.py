@@ -29,7 +29,7 @@ from .known import NEW, KnownTriples
 GUESS = "guess"
 """The mark of a triple that no split has."""
 
-_AT_ONCE = 1 << 24  # shares that are kept at once, for each hop
+_AT_ONCE = 1 << 22  # shares that are kept at once, for each hop
 _NEIGHBOURS = 1 << 22  # entities that are looked at together
 
 

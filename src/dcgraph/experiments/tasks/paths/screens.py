@@ -9,7 +9,7 @@ from typing import Any
 
 from .answering import GUESS, Answer, Answered, Step, Stop
 from .data.graph import INVERSE
-from .known import NEW
+from .known import MARKS, NEW
 
 _WIDTH = 80
 _NAME = 44  # columns for the name of an answer
@@ -67,7 +67,7 @@ def as_json(answered: Answered, calibrated: bool, line: int | None = None) -> st
         "source": answered.source,
         "path": answered.path,
         "candidates": answered.candidates,
-        "known": answered.known,
+        "known": {name: answered.known.get(name, 0) for name in MARKS},
         "calibrated": calibrated,
         "hops": [[_fields(stop) for stop in stops] for stops in answered.hops],
         "answers": [
