@@ -93,7 +93,7 @@ def error_as_json(line: int, error: str) -> str:
 
 def dumped(found: Any) -> str:
     """JSON in ASCII, without control characters, which a terminal would take for commands."""
-    return json.dumps(_rounded(found), allow_nan=False).replace("\x7f", "\\u007f")
+    return json.dumps(_rounded(found), allow_nan=False)
 
 
 def as_lines(answered: Answered, calibrated: bool) -> Iterable[str]:
