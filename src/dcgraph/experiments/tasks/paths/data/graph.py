@@ -24,7 +24,7 @@ from ....engine.task import Batch, fingerprint_of
 INVERSE = "**"
 """What the name of an inverse relation begins with."""
 
-_LISTED = 60  # names, at most, in a complaint
+_LISTED = 15  # names, at most, in a complaint
 
 
 @dataclass(frozen=True, eq=False)
