@@ -163,7 +163,8 @@ def rendered(page: str) -> str:
         return f"{mark['mark']}\n{narrow(chosen, columns)}\n<!-- end -->"
 
     def benchmark(mark: re.Match[str]) -> str:
-        return f"<!-- benchmark {mark[1]} -->\n{benchmark_table(mark[1])}\n<!-- end -->"
+        wanted = (mark["part"],) if mark["part"] else ()
+        return f"{mark['mark']}\n{benchmark_table(mark['name'], *wanted)}\n<!-- end -->"
 
     def best(mark: re.Match[str]) -> str:
         return f"<!-- headlines{mark[1] or ''} -->\n{headlines(front=bool(mark[1]))}\n<!-- end -->"
@@ -187,7 +188,7 @@ def rendered(page: str) -> str:
     for pattern, fill in (
         (opening, table),
         (r"<!-- help((?: [\w-]+)*) -->", help_text),
-        (r"<!-- benchmark (\S+) -->", benchmark),
+        (opening.replace("table", "benchmark"), benchmark),
         (r"<!-- example (\S+) -->", example),
         ("<!-- headlines(: front)? -->", best),
         ("<!-- methods -->", methods),
@@ -335,9 +336,9 @@ def _spread(mean: float | None, std: float | None) -> str:
     return spread(mean, std, f"{{:.{digits}f}}".format)
 
 
-def benchmark_table(name: str) -> str:
-    """What ``python benchmarks/NAME.py --table`` prints."""
-    text: str = _script("benchmarks", name)["table"]()
+def benchmark_table(name: str, *part: str) -> str:
+    """What ``python benchmarks/NAME.py --table`` prints, or a part of it."""
+    text: str = _script("benchmarks", name)["table"](*part)
     return text
 
 
