@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/*.md")), ROOT / "benchmarks/README.md"]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
-TEMPLATES = sorted((ROOT / "src").rglob("*.html"))
+TEMPLATES = sorted([*(ROOT / "src").rglob("*.html"), *(ROOT / "src").rglob("*.js")])
 TESTS = sorted([*(ROOT / "tests").rglob("test_*.py"), *(ROOT / "docs/checks").glob("test_*.py")])
 
 RETIRED = {
