@@ -11,6 +11,7 @@ import json
 import os
 import select
 import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +21,13 @@ from typing import Any
 from pages import CHROMIUM
 
 _PATIENCE = 60.0  # seconds for one answer: machines may be busy
+_START = """
+import fcntl, os, sys
+read, write = (fcntl.fcntl(int(number), fcntl.F_DUPFD, 10) for number in sys.argv[1:3])
+os.dup2(read, 3)
+os.dup2(write, 4)
+os.execvp(sys.argv[3], sys.argv[3:])
+"""  # the browser expects the pipe at the numbers 3 and 4
 _KEYS = {"Delete": 46, "Backspace": 8, "Tab": 9, "Enter": 13, "ArrowRight": 39, "ArrowLeft": 37}
 
 
@@ -35,10 +43,9 @@ class Browser:
             *("--remote-debugging-pipe", "--hide-scrollbars", f"--user-data-dir={profile}"),
             *(["--no-sandbox"] if os.geteuid() == 0 else []),
         ]
-        # The browser expects the pipe at the numbers 3 and 4.
-        start = f'exec "$0" "$@" 3<&{to_browser} 4>&{from_browser}'
+        ends = [str(to_browser), str(from_browser)]
         self._process = subprocess.Popen(
-            ["sh", "-c", start, CHROMIUM, *options, "about:blank"],
+            [sys.executable, "-S", "-c", _START, *ends, CHROMIUM, *options, "about:blank"],
             pass_fds=(to_browser, from_browser),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -202,6 +209,12 @@ class Tab:
 
     def click(self, selector: str) -> None:
         self.drag([self.middle(selector)])
+
+    def focus(self, selector: str) -> None:
+        """Without scrolling, which may take its time."""
+        self.evaluate(
+            f"document.querySelector({json.dumps(selector)}).focus({{preventScroll: true}})"
+        )
 
     def drag(self, points: Sequence[tuple[float, float]]) -> None:
         """The mouse: pressed at the first point, moved along the others, and let go."""

@@ -6,7 +6,7 @@ import webbrowser
 from pathlib import Path
 
 from ..engine.files import write_atomically
-from ..playground.build import PANELS, build
+from ..playground.build import build
 from .parsing import CommandError
 
 
@@ -20,7 +20,7 @@ def playground(*, out: Path = Path("playground.html"), no_open: bool = False) ->
         out: the file to write.
         no_open: only write the file.
     """
-    print(f"Writing a page with {PANELS} panels and the models of the package ...", flush=True)
+    print("Writing a page with the models of the package in it ...", flush=True)
     content = build().encode()
     try:
         write_atomically(out, lambda draft: draft.write_bytes(content))

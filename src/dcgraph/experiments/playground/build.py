@@ -14,7 +14,6 @@ from typing import Any
 LARGEST = 3_000_000
 """Bytes that the page may have."""
 
-PANELS = 4
 _TASKS = "dcgraph.experiments.tasks"
 _START = "main"
 _IMPORT = re.compile(r'^import \{([^}]*)\} from "\./([\w-]+)\.js";\n', flags=re.MULTILINE)
