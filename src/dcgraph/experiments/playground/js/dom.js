@@ -93,6 +93,11 @@ export function redrawn(box, draw) {
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
 }
 
+// How wide a drawing in a box may be; a box that is not shown yet has no width of its own.
+export function widthOf(box) {
+  return Math.max(240, box.clientWidth);
+}
+
 // A canvas as wide as it is shown, in units of CSS pixels, empty.
 export function cleared(canvas, width, height) {
   const sharp = devicePixelRatio || 1;

@@ -2,7 +2,7 @@
 
 import { LONGEST, chainOf, gradients, noiseOf } from "./chain.js";
 import {
-  button, drawn, element, percent, playButton, played, range, redrawn, round, slider, text,
+  button, drawn, element, percent, playButton, played, range, redrawn, round, slider, text, widthOf,
 } from "./dom.js";
 
 const TAUS = [0.1, 0.15, 0.2, 0.25, 0.35, 0.5, 0.7, 1, 1.5, 2, 3, 4, 6, 8, 12, 16];
@@ -88,7 +88,7 @@ export function startChain(panel) {
     const found = gradients(chain, noise, setting);
     const without = on.checked ? gradients(chain, noise, { ...setting, alpha: 1 }) : null;
     said.textContent = summary(found, setting, on.checked);
-    drawCurves(picture, box.clientWidth, found.size, without?.size);
+    drawCurves(picture, widthOf(box), found.size, without?.size);
     picture.setAttribute("aria-label", `Gradient at each of the nodes. ${said.textContent}`);
   }
 
@@ -109,10 +109,11 @@ function summary({ size, saturated }, { length }, dropres) {
   );
 }
 
-// A ratio in words: 3 times, 1/40 of.
+// A ratio in words: 3.0 times, 24 % of, 1/4,000 of.
 function times(ratio) {
   if (!(ratio > 0)) return "nothing of";
   if (ratio >= 0.95) return `${ratio.toFixed(1)} times`;
+  if (ratio >= 0.01) return `${percent(ratio, 0)} of`;
   const inverse = 1 / ratio;
   if (inverse < 1e7) return `1/${Number(inverse.toPrecision(2)).toLocaleString("en")} of`;
   return `1/10${superscript(Math.round(Math.log10(inverse)))} of`;
@@ -125,7 +126,7 @@ function superscript(number) {
 // The gradients on a logarithmic axis above the nodes; those without DropRes beside them.
 function drawCurves(picture, width, size, without) {
   const height = Math.round(Math.min(360, Math.max(240, 0.6 * width)));
-  const [left, right, top, bottom] = [44, 16, 14, 46];
+  const [left, right, top, bottom] = [44, 16, 22, 46];
   const x = (k) => left + ((k + 0.5) * (width - left - right)) / size.length;
   const power = (value) => Math.max(LOWEST, Math.min(HIGHEST, Math.log10(value || 1e-99)));
   const y = (value) =>
@@ -146,6 +147,8 @@ function drawCurves(picture, width, size, without) {
     parts.push(text(x(0), y(without[0]) + 20, "without DropRes", { class: "without" }));
   }
   parts.push(...curve(size, x, y, "with"));
+  if (without) parts.push(text(x(0), y(size[0]) - 12, "with DropRes", { class: "with" }));
+  parts.push(text(left, 11, "mean |gradient|"));
   const base = height - bottom + 16;
   parts.push(
     drawn("path", { class: "wire", d: `M${round(x(0))} ${base}H${round(x(size.length - 1))}` }),

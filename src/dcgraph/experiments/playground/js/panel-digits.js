@@ -20,8 +20,7 @@ export function startDigits(panel, model) {
       places[0].element,
       element("span", { class: "operator", "aria-hidden": "true" }, "+"),
       places[1].element,
-      element("span", { class: "operator", "aria-hidden": "true" }, "="),
-      answer,
+      element("span", { class: "total" }, element("span", { class: "operator" }, "="), answer),
     ),
     note,
     element(
@@ -34,7 +33,7 @@ export function startDigits(panel, model) {
         element(
           "p",
           { class: "soft" },
-          "Learned without digits. Below each stands what it commonly stands for.",
+          "Below each stands the digit that it commonly stands for. Grey ones are spare.",
         ),
         strip.element,
       ),
@@ -127,7 +126,10 @@ class Place {
     let pointer = null;
     const point = (event) => {
       const box = this.canvas.getBoundingClientRect();
-      return [(event.clientX - box.left) / box.width, (event.clientY - box.top) / box.height];
+      const border = this.canvas.clientLeft;
+      return [event.clientX - box.left, event.clientY - box.top].map(
+        (distance) => (distance - border) / this.canvas.clientWidth,
+      );
     };
     this.canvas.addEventListener("pointerdown", (event) => {
       if (pointer !== null || event.button) return;
@@ -170,6 +172,7 @@ class Place {
     this.image = imageOf(this.strokes);
     const side = this.canvas.clientWidth || 168;
     const pen = cleared(this.canvas, side, side);
+    this.canvas.style.height = ""; // which follows from the width
     pen.strokeStyle = colour("ink");
     pen.lineWidth = PEN * side;
     pen.lineCap = pen.lineJoin = "round";

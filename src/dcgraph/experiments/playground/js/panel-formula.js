@@ -92,6 +92,7 @@ export function startFormula(panel, model) {
   function show(to) {
     stage = to;
     slide.value = stage;
+    slide.style.setProperty("--share", `${(100 * stage) / (stages(reading) - 1)}%`);
     back.disabled = stage === 0;
     next.disabled = stage === stages(reading) - 1;
     stageName.textContent = stageText(reading, stage);

@@ -1,6 +1,6 @@
 // Panel 1: what tau and beta do to the samples of one discrete step.
 
-import { button, cleared, colour, element, percent, range, redrawn, slider } from "./dom.js";
+import { button, cleared, colour, element, percent, range, redrawn, slider, widthOf } from "./dom.js";
 import { logDensity, relaxed, shares } from "./noise.js";
 import { argmax } from "./numbers.js";
 import { randomFrom } from "./random.js";
@@ -94,7 +94,7 @@ export function startNoise(panel) {
     said.textContent =
       `The largest entry of a sample is ${largest.toFixed(2)} on average: ` +
       (largest > 0.95 ? "nearly a hard choice." : largest > 0.7 ? "a soft choice." : "a mixture.");
-    const width = box.clientWidth;
+    const width = widthOf(box);
     const pen = cleared(canvas, width, Math.round(0.866 * (width - 40) + 44));
     const corners = cornersIn(width);
     if (beta.value > 0) shade(pen, corners, theta, tau.value, beta.value);
