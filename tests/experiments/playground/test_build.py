@@ -50,11 +50,8 @@ def test_every_panel_has_a_heading_a_link_and_two_sentences_to_try(page: Path) -
 def test_modules_come_after_those_they_import() -> None:
     script = bundle()
     names = re.findall(r"^const (module_\w+) =", script, flags=re.MULTILINE)
-    assert (
-        len(names)
-        == len(set(names))
-        == len(list(module.files(module.__package__).joinpath("js").iterdir()))
-    )
+    sources = list((Path(module.__file__).parent / "js").iterdir())
+    assert len(names) == len(set(names)) == len(sources)
     for position, name in enumerate(names):
         used = re.findall(
             r"= (module_\w+);\n", script.split(f"const {name} =")[1].split("\n})();")[0]
@@ -79,7 +76,12 @@ def test_the_command_writes_and_opens(
     opened: list[str] = []
     out = tmp_path / "new" / "page.html"
     for answer, words in ((True, "in your browser"), (False, "no browser here")):
-        monkeypatch.setattr("webbrowser.open", lambda url, a=answer: [opened.append(url), a][1])
+
+        def open_it(url: str, answer: bool = answer) -> bool:
+            opened.append(url)
+            return answer
+
+        monkeypatch.setattr("webbrowser.open", open_it)
         assert cli.main(["playground", "--out", str(out)]) == 0
         assert words in capsys.readouterr().out
     assert opened == [out.as_uri()] * 2
