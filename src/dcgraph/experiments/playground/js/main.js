@@ -10,6 +10,8 @@ import { startChain } from "./panel-chain.js";
 import { startDigits } from "./panel-digits.js";
 import { startFormula } from "./panel-formula.js";
 import { noiseFrom, startNoise, winners } from "./panel-noise.js";
+import { startPaths } from "./panel-paths.js";
+import { pathsOf } from "./paths.js";
 import { unpacked } from "./weights.js";
 
 function dataOf(name) {
@@ -19,12 +21,15 @@ function dataOf(name) {
 const { weights: ofAddition, use } = dataOf("addition");
 const addition = adderOf(unpacked(ofAddition), use);
 const listops = listopsOf(unpacked(dataOf("listops").weights));
+const { weights: ofPaths, ...aboutPaths } = dataOf("paths");
+const paths = pathsOf({ weights: unpacked(ofPaths), ...aboutPaths });
 
 // For the console of the browser, and for tests.
 globalThis.dcgraph = {
   ...{ addition, imageOf, writtenDigit },
   ...{ listops, parse, randomFormula, textOf, treeOf },
   ...{ chainOf, gradients, noiseOf },
+  ...{ paths },
   ...{ logDensity, noiseFrom, relaxed, shares, winners },
 };
 
@@ -33,6 +38,7 @@ const starts = {
   chain: startChain,
   digits: (panel) => startDigits(panel, addition),
   formula: (panel) => startFormula(panel, listops),
+  paths: (panel) => startPaths(panel, paths),
 };
 for (const [name, start] of Object.entries(starts)) {
   start(document.querySelector(`#${name} .stage`));
