@@ -124,7 +124,8 @@ def rendered(page: str) -> str:
         return f"{mark['mark']}\n{text}\n<!-- end -->"
 
     def benchmark(mark: re.Match[str]) -> str:
-        return f"<!-- benchmark {mark[1]} -->\n{benchmark_table(mark[1])}\n<!-- end -->"
+        wanted = (mark["part"],) if mark["part"] else ()
+        return f"{mark['mark']}\n{benchmark_table(mark['name'], *wanted)}\n<!-- end -->"
 
     def best(mark: re.Match[str]) -> str:
         return f"<!-- headlines -->\n{headlines()}\n<!-- end -->"
@@ -136,7 +137,7 @@ def rendered(page: str) -> str:
 
     for pattern, fill in (
         (opening, table),
-        (r"<!-- benchmark (\S+) -->", benchmark),
+        (opening.replace("table", "benchmark"), benchmark),
         (r"<!-- example (\S+) -->", example),
         ("<!-- headlines -->", best),
     ):
@@ -201,9 +202,9 @@ def _spread(mean: float | None, std: float | None) -> str:
     return spread(mean, std, f"{{:.{digits}f}}".format)
 
 
-def benchmark_table(name: str) -> str:
-    """What ``python benchmarks/NAME.py --table`` prints."""
-    text: str = _script("benchmarks", name)["table"]()
+def benchmark_table(name: str, *part: str) -> str:
+    """What ``python benchmarks/NAME.py --table`` prints, or a part of it."""
+    text: str = _script("benchmarks", name)["table"](*part)
     return text
 
 

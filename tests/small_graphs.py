@@ -54,6 +54,16 @@ def reached_by(edges: set[Triple], source: int, path: Sequence[int]) -> set[int]
     return now
 
 
+def mark_by_hand(graph: KnowledgeGraph, source: int, path: list[int], entity: int) -> str:
+    """By Python's sets: triples of training, then of validation too, then of all."""
+    names = {"train": "training", "validation": "validation", "test": "test"}
+    splits = tuple(graph.triples)
+    for count, split in enumerate(splits, 1):
+        if entity in reached_by(edges_of(graph, *splits[:count]), source, path):
+            return names[split]
+    return "new"
+
+
 def rows_of(queries: Queries) -> Rows:
     columns: tuple[Tensor, ...] = (queries.source, queries.path, queries.target)
     return list(zip(*(column.tolist() for column in columns), strict=True))

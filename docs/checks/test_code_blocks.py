@@ -114,6 +114,12 @@ def test_paths(capsys: pytest.CaptureFixture[str]) -> None:
     )
 
 
+def test_asking(capsys: pytest.CaptureFixture[str]) -> None:
+    names = run("docs/asking.md")
+    assert len(names["found"].answers) == 5
+    assert "cell training None" in capsys.readouterr().out
+
+
 def test_new_task_trains_from_the_command_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -9,11 +9,18 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from dcgraph.experiments.engine import Settings, models
 from dcgraph.experiments.engine.errors import ModelError
 from dcgraph.experiments.engine.jobs import Job
-from dcgraph.experiments.engine.models import calibration_of, load_model, save_model
+from dcgraph.experiments.engine.models import (
+    calibration_of,
+    carried_by,
+    load_model,
+    save_model,
+    settings_of,
+)
 from dcgraph.experiments.engine.runs import perform
-from parity import QUICK, TASK
+from parity import QUICK, TASK, Parity
 
 
 def test_models_are_files_that_build_themselves(tmp_path: Path) -> None:
@@ -55,3 +62,57 @@ def test_the_best_of_a_folder_is_never_one_that_diverged(tmp_path: Path) -> None
     (tmp_path / "a.safetensors").write_text("junk")
     _, settings = load_model(tmp_path, TASK)
     assert settings == replicas[1]
+
+
+class Carrying(Parity):
+    """With something for its models to carry."""
+
+    def __init__(self, content: bytes) -> None:
+        self.content = content
+
+    def carried(self, settings: Settings) -> bytes:
+        return self.content
+
+
+def test_models_carry_what_the_task_gives_them(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model, path = TASK.model(QUICK).eval(), tmp_path / "m.safetensors"
+    for content in (b"\x00\xffgraph", b"x"):
+        save_model(path, Carrying(content), QUICK, model, 0.5)
+        assert carried_by(path) == carried_by(tmp_path) == content
+        loaded, settings = load_model(path, TASK)
+        bits = torch.tensor([[0.0, 1.0, 1.0]])
+        assert settings == QUICK and torch.equal(loaded(bits), model(bits))
+    first = path.read_bytes()
+    save_model(path, Carrying(b"x"), QUICK, model, 0.5)
+    assert path.read_bytes() == first, "equal models are equal files"
+    assert settings_of(path)["epochs"] == QUICK.epochs
+    save_model(path, TASK, QUICK, model, 0.5)
+    assert carried_by(path) == b""
+
+
+def test_models_saved_before_they_carried_anything_still_load(tmp_path: Path) -> None:
+    path = tmp_path / "m.safetensors"
+    save_model(path, TASK, QUICK, TASK.model(QUICK), 0.5)
+    path.write_bytes(path.read_bytes().replace(b"dcgraph model 3", b"dcgraph model 2"))
+    load_model(path, TASK)
+    assert carried_by(path) == b""
+    path.write_bytes(path.read_bytes().replace(b"dcgraph model 2", b"dcgraph model 1"))
+    with pytest.raises(ModelError, match="of another version"):
+        load_model(path, TASK)
+
+
+def test_what_is_no_bytes_is_not_carried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "m.safetensors"
+    for tensor in (torch.zeros(3), torch.zeros(2, 2, dtype=torch.uint8)):
+        save_file({"dcgraph.carried": tensor}, path)
+        with pytest.raises(ModelError, match="carries what this dcgraph cannot read; train again"):
+            carried_by(path)
+    save_file({"dcgraph.carried": torch.zeros(30, dtype=torch.uint8)}, path)
+    monkeypatch.setattr(models, "_LARGEST_CARRIED", 29)
+    with pytest.raises(ModelError, match="cannot read"):
+        carried_by(path)
+    for odd in ("[]", "{"):
+        save_file({}, path, {"settings": odd})
+        with pytest.raises(ModelError, match="settings this dcgraph cannot read"):
+            settings_of(path)

@@ -18,7 +18,12 @@ from .files import write_atomically
 from .settings import Settings, from_dict
 from .task import AnyTask, S, Task
 
-_FORMAT = "dcgraph model 2"
+_FORMAT = "dcgraph model 3"
+_READ = {_FORMAT, "dcgraph model 2"}  # which carried nothing
+_CARRIED = "dcgraph.carried"
+"""The name, which no parameter has, of the tensor of bytes that a task lets its models carry."""
+
+_LARGEST_CARRIED = 1 << 28  # bytes
 
 
 def save_model(
@@ -29,7 +34,7 @@ def save_model(
     score: float,
     calibration: Mapping[str, float] | None = None,
 ) -> None:
-    """Weights and settings, and what is known of them.
+    """Weights and settings, what is known of them, and what the task lets its models carry.
 
     ``score`` is what the weights were selected by, so that the best of a folder can be found;
     ``calibration`` is what was tuned on the validation split, which says how the model is used.
@@ -43,6 +48,8 @@ def save_model(
         "calibration": json.dumps(dict(calibration or {})),
         "vocabulary": task.vocabulary(settings),
     }
+    if carried := task.carried(settings):
+        weights[_CARRIED] = torch.frombuffer(bytearray(carried), dtype=torch.uint8)
     content = _packed(weights, notes)
     write_atomically(path, lambda draft: draft.write_bytes(content))
 
@@ -69,8 +76,9 @@ def load_model(path: Path, task: Task[S]) -> tuple[nn.Module, S]:
     path = _best_in(path) if path.is_dir() else path
     with _opened(path) as file:
         notes = file.metadata() or {}
-        weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    if notes.get("format") != _FORMAT:
+        names = [name for name in file.keys() if name != _CARRIED]  # noqa: SIM118
+        weights = {name: file.get_tensor(name) for name in names}
+    if notes.get("format") not in _READ:
         raise ModelError(f"{str(path)!r} is not a dcgraph model, or of another version.")
     if notes.get("task") != task.name:
         raise ModelError(f"{str(path)!r} is a model of {notes.get('task')!r}, not {task.name!r}.")
@@ -93,6 +101,33 @@ def load_model(path: Path, task: Task[S]) -> tuple[nn.Module, S]:
     model = task.model(settings)
     model.load_state_dict(weights, strict=False)
     return model.eval(), settings
+
+
+def settings_of(path: Path) -> dict[str, Any]:
+    """The settings of the model that :func:`load_model` finds there, as its file has them."""
+    path = _best_in(path) if path.is_dir() else path
+    try:
+        found = json.loads(_notes(path).get("settings", "{}"))
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise ModelError(f"{str(path)!r} has settings this dcgraph cannot read; train again.")
+    return found
+
+
+def carried_by(path: Path) -> bytes:
+    """What the model that :func:`load_model` finds there carries; empty if it carries nothing."""
+    path = _best_in(path) if path.is_dir() else path
+    with _opened(path) as file:
+        if _CARRIED not in file.keys():  # noqa: SIM118
+            return b""
+        shape = file.get_slice(_CARRIED).get_shape()
+        if len(shape) != 1 or shape[0] > _LARGEST_CARRIED:
+            raise ModelError(f"{str(path)!r} carries what this dcgraph cannot read; train again.")
+        carried = file.get_tensor(_CARRIED)
+    if carried.dtype is not torch.uint8:
+        raise ModelError(f"{str(path)!r} carries what this dcgraph cannot read; train again.")
+    return bytes(carried.tolist())
 
 
 def calibration_of(path: Path) -> dict[str, float]:

@@ -155,6 +155,13 @@ class Task(ABC, Generic[S]):
         """
         return ""
 
+    def carried(self, settings: S) -> bytes:
+        """What the file of a model carries besides, so that it can be used where the data are not.
+
+        :func:`~dcgraph.experiments.engine.models.carried_by` reads it; equal data are equal bytes.
+        """
+        return b""
+
     def panels(self, model: nn.Module, settings: S, data: Data) -> Sequence[Panel]:
         """What to show of a trained model on the page of a run: examples, tables it learned."""
         return ()

@@ -48,9 +48,13 @@ def test_predict_and_evaluate(saved: Path, capsys: pytest.CaptureFixture[str]) -
     path = "next,next,skip,**next"
     assert cli.main(["predict", "paths", "e0", path, "--model", str(saved), "--top", "2"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "e0" and lines[1].startswith("  next -> e1  ") and lines[1].endswith("%")
-    assert lines[3].startswith("  skip -> e7") and "**next -> ? (1 known)" in lines[4]
-    assert lines[5].split()[0] == "1" and lines[5].endswith("e6  known") and len(lines) == 7
+    assert lines[:4] == ["e0: next, next, skip, **next", "", "On the way, the best 3:", "  next"]
+    assert lines[4].split() == [*lines[4].split()[:-3], "e1", "in", "training"]
+    assert "Answers (12 candidates; known: 1 in training):" in lines
+    best = lines.index(next(line for line in lines if line.startswith("     1")))
+    assert lines[best].split()[-3:] == ["e6", "in", "training"]
+    assert lines[best + 1].strip() == "by e1, e2, e7" and lines[best + 2].split()[-1] == "new"
+    assert "guess: " in lines[best + 3] and max(map(len, lines)) <= 80
     assert cli.main(["evaluate", "paths", "--model", str(saved), "--ties", "pessimistic"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["ties"] == "pessimistic" and said["protocol"] == "all" and said["MRR"] > 0.9
@@ -78,10 +82,8 @@ def test_predict_and_evaluate_by_beam(saved: Path, capsys: pytest.CaptureFixture
     arguments = ["--model", str(saved), "--top", "2", "--beam", "3"]
     assert cli.main(["predict", "paths", "e0", "next,skip", *arguments]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[1].startswith("  next -> e1  ") and not lines[1].endswith("known)")
-    for line in lines[2:4]:  # what else is followed, below
-        assert line.startswith("          e") and line.endswith("  (no such path is known)")
-    assert lines[4].startswith("  skip -> ? (1 known)") and "e6  known" in lines[5]
+    assert [line.split()[-1] for line in lines[4:7]] == ["training", "new", "new"]
+    assert lines[4].split()[-3] == "e1"
 
 
 def test_the_calibrated_inverse_temperature_is_kept(
@@ -98,7 +100,8 @@ def test_the_calibrated_inverse_temperature_is_kept(
         assert ("Choosing the inverse temperature" in said.err) == (beam == "2")
 
     def predicted(model: Path, *arguments: str) -> str:
-        query = ["e0", "next,skip", "--model", str(model), "--beam", "2", *arguments]
+        query = ["e0", "next,skip", "--model", str(model), "--json", *arguments]
+        query = query if "--beam" in arguments else [*query, "--beam", "2"]
         assert cli.main(["predict", "paths", *query]) == 0
         return capsys.readouterr().out
 
@@ -106,9 +109,7 @@ def test_the_calibrated_inverse_temperature_is_kept(
     assert as_trained == predicted(path, "--inverse-temperature", "7") != flat
     assert predicted(saved) == flat, "of a model that says nothing of it"
     one = ("--beam", "1")
-    assert predicted(path, *one) == predicted(path, *one, "--inverse-temperature", "1"), (
-        "as evaluate has it"
-    )
+    assert predicted(path, *one) == predicted(path, *one, "--inverse-temperature", "7")
     both = (*one, "--bidirectional", "0.5")  # by the steps that were tested at the end of training
     assert predicted(path, *both) == predicted(path, *both, "--inverse-temperature", "7")
     assert cli.main(["evaluate", "paths", "--model", str(path), *both]) == 0
@@ -156,8 +157,8 @@ def test_predict_and_evaluate_bidirectionally(
         ).averages
         assert said["MRR"] == pytest.approx(expected["MRR"], abs=1e-5)
     assert cli.main(["predict", "paths", "e0", "next,skip", *arguments, "--top", "1"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[1].startswith("  next -> e1  ") and lines[-1].endswith("e6  known")
+    out = capsys.readouterr().out
+    assert re.search(r"^ +1 .* e6 +in training$", out, flags=re.MULTILINE)
     path = tmp_path / "m.safetensors"
     save_model(
         path, Paths(), settings, model, 0.5, {INVERSE_TEMPERATURE: 2.0, BIDIRECTIONAL_WEIGHT: 0.25}

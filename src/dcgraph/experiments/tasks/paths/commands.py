@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Literal
 
 import torch
 
-from ...engine.errors import DataError
+from ...engine.errors import DataError, ModelError
 from ...engine.metrics import Ties
-from ...engine.models import calibration_of, load_model
+from ...engine.models import calibration_of, carried_by, load_model, settings_of
 from ...engine.task import Task
+from .answering import Answerer
+from .calibration import Calibration, calibration_from
+from .candidates import Candidates
 from .data import PathData, load, load_graph, validation_tables, write
-from .data.graph import query_of
+from .data.graph import KnowledgeGraph
+from .data.packing import unpack
 from .data.walks import sample
 from .decoding import (
     beam_scores,
@@ -25,19 +31,23 @@ from .decoding import (
     check_bidirectional,
     check_weight,
     step_scores,
-    walk,
 )
 from .evaluation import Protocol, Score, at_once, evaluate, evaluation_sets
+from .known import known_triples
 from .model import PathModel
+from .predicting import Predictor, lines_of, relations_at
 from .settings import BIDIRECTIONAL_WEIGHT, INVERSE_TEMPERATURE, PathSettings
+
+SHIPPED = "umls.safetensors"
+"""The model in the package."""
 
 _log = logging.getLogger(__name__)
 
 
 class Commands:
-    """The commands of the task, which is made with a folder of the data."""
+    """The commands of the task, which is made with a folder of the data, and graphs by name."""
 
-    def __init__(self, task: Callable[[Path | None], Task[PathSettings]]) -> None:
+    def __init__(self, task: Callable[..., Task[PathSettings]]) -> None:
         self._task = task
 
     def by_name(self) -> dict[str, Callable[..., str | Iterator[str]]]:
@@ -46,7 +56,7 @@ class Commands:
     def evaluate(
         self,
         *,
-        model: Path,
+        model: Path | None = None,
         split: Literal["test", "validation"] = "test",
         ties: Ties = "realistic",
         protocol: Protocol | None = None,
@@ -58,7 +68,7 @@ class Commands:
         """Measure a trained model on the path queries of its graph; prints JSON.
 
         Args:
-            model: file or folder of a run.
+            model: file or folder of a run; the model in the package, if not given.
             split: which queries.
             ties: rank of an answer among others of the same score.
             protocol: candidates: range or all; else those it was trained with.
@@ -68,10 +78,16 @@ class Commands:
             data_dir: folder of the data; else $DCGRAPH_DATA, the cache, a download.
         """
         _check_beam(beam, inverse_temperature, bidirectional)
-        weight = _weight(bidirectional, model)
+        with self._named(model) as file:
+            weight = _weight(bidirectional, file)
+            if model is None:  # its queries are sampled, so that no data are needed
+                network, settings, graph = self._opened(file, data_dir, weight)
+                queries = PathData(graph, sample(graph, 0))
+            else:
+                network, settings = self._load(file, data_dir, weight)
+                queries = load(settings.graph, data_dir)
+            calibrated = calibration_of(file)
         on = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        network, settings = self._load(model, data_dir, weight)
-        queries = load(settings.graph, data_dir)
         if split not in queries.splits:
             raise DataError(f"{settings.graph} has no {split} queries; use --split test.")
         asked = evaluation_sets(queries, protocol or settings.protocol, split, device=on)[split]
@@ -79,7 +95,7 @@ class Commands:
         if beam is not None:
             as_trained = beam == settings.beam or (beam == 1 and weight is not None)
             if inverse_temperature is None and as_trained:
-                inverse_temperature = calibration_of(model).get(INVERSE_TEMPERATURE)
+                inverse_temperature = calibrated.get(INVERSE_TEMPERATURE)
             if inverse_temperature is None and beam == 1:
                 inverse_temperature = 1.0
             if inverse_temperature is None:
@@ -93,7 +109,7 @@ class Commands:
         return json.dumps(
             {
                 "task": "paths",
-                "model": str(model),
+                "model": str(model) if model else "shipped",
                 "graph": settings.graph,
                 "split": split,
                 "protocol": found.protocol,
@@ -112,47 +128,84 @@ class Commands:
 
     def predict(
         self,
-        entity: str,
-        path: str,
+        source: str | None = None,
+        path: str | None = None,
         /,
         *,
-        model: Path,
+        queries: Path | None = None,
+        json_: bool = False,
         top: int = 10,
+        new: bool = False,
+        candidates: Literal["auto", "range", "kind", "all"] = "auto",
+        model: Path | None = None,
         beam: int | None = None,
         inverse_temperature: float | None = None,
         bidirectional: str | None = None,
         data_dir: Path | None = None,
-    ) -> str:
-        """Follow a path from an entity, and rank the answers.
+    ) -> Iterator[str]:
+        """Follow a path of relations from an entity, and rank the answers.
 
-        Shows the entity chosen after each relation except the last, with its probability;
-        by beam search, all entities that are kept. Then it lists the best answers, and
-        marks those as known that triples of any split lead to.
+        SOURCE is a name, PATH has relations between commas; **name is the inverse of one.
+        With a source only, it shows the relations that lead on from it.
+
+        Each answer is marked: in training, in validation or in test, if triples up to that split
+        lead to it; else it is new, and has the probability that it is right.
+        Then comes how the answer is reached, and which triples of that are not of training.
+
+        Without --model a small model of the graph UMLS answers, which comes with dcgraph:
+          dcgraph predict paths bacterium "causes,**treats"
+
+        Exit code: 0; 1 if a query could not be read, 2 for wrong options.
 
         Args:
-            entity: where the path starts, by name.
+            source: where the path starts, by name.
             path: relations between commas; **name is the inverse of one.
-            model: file or folder of a run.
+            queries: file of queries, or - for stdin: source, tab, path per line.
+            json_: one JSON object per query, in a line; docs/asking.md has the fields.
             top: how many answers to show.
-            beam: width of a beam search; else the discrete model decodes by argmax.
-            inverse_temperature: of a beam search; else as calibrated in training, or 1.
-            bidirectional: of a beam search, the weight of the inverse direction, 0 to 1, or best.
-            data_dir: folder of the data; else $DCGRAPH_DATA, the cache, a download.
+            new: only answers that no known triples lead to.
+            candidates: what a relation can lead to: known ends, or their kind, or all.
+            model: file or folder of a run; the model in the package, if not given.
+            beam: width of the beam search; else that of training. 1 is the argmax.
+            inverse_temperature: of the beam search; else as calibrated in training.
+            bidirectional: weight of the inverse direction, 0 to 1, or best.
+            data_dir: folder of the data, for models that do not carry their graph.
         """
         if top < 1:
             raise DataError(f"top={top}, but at least 1 answer is shown.")
-        _check_beam(beam, inverse_temperature, bidirectional)
-        weight = _weight(bidirectional, model)
-        network, settings = self._load(model, data_dir, weight)
-        graph = load_graph(settings.graph, data_dir)
-        query = query_of(graph, entity, path)
-        if beam is not None and (beam > 1 or weight is not None) and inverse_temperature is None:
-            inverse_temperature = calibration_of(model).get(INVERSE_TEMPERATURE)
-        temperature = inverse_temperature or 1.0
-        try:
-            return walk(network, graph, query, top, beam, temperature, weight).text()
-        except ValueError as error:  # a path that this model cannot read
-            raise DataError(str(error)) from None
+        _check_beam(1 if beam is None else beam, inverse_temperature)
+        if (source is None) == (queries is None):
+            raise DataError(
+                "name a source and a path, such as hormone disrupts; or queries with --queries."
+            )
+        with self._named(model) as file:
+            weight = _weight(bidirectional, file)
+            network, settings, graph = self._opened(file, data_dir, weight)
+            numbers = calibration_of(file)
+            calibration = _calibration(numbers, file)
+        calibrated_temperature = numbers.get(INVERSE_TEMPERATURE, 1.0)
+        temperature = inverse_temperature or calibrated_temperature
+        width = beam or settings.beam
+        _check_beam(width, temperature)
+        as_calibrated = (width, candidates, weight, temperature) == (
+            settings.beam, "auto", None, calibrated_temperature
+        )  # fmt: skip
+        known = known_triples(graph)
+        answerer = Answerer(
+            graph,
+            known,
+            step_scores(network, temperature, weight),
+            Candidates(known.everything, candidates),
+            width,
+            calibration if as_calibrated else None,
+        )
+        predictor = Predictor(answerer, top, json_, new)
+        if queries is not None:
+            return predictor.many(lines_of(queries))
+        assert source is not None
+        if path is None:
+            return iter([relations_at(answerer, source)])
+        return predictor.one(source, path)
 
     def data(self, *, graph: str, out: Path, seed: int = 0, data_dir: Path | None = None) -> str:
         """Sample path queries by random walks and write them as text, with the graph.
@@ -175,10 +228,34 @@ class Commands:
         queries = sum(len(group) for groups in splits.values() for group in groups)
         return "\n".join([*lines, f"{queries:,} path queries, in {out}."])
 
-    def _load(
+    @contextmanager
+    def _named(self, model: Path | None) -> Iterator[Path]:
+        """The file or folder, or the model in the package."""
+        with as_file(files(__package__) / SHIPPED) if model is None else nullcontext(model) as path:
+            yield path
+
+    def _opened(
         self, model: Path, data_dir: Path | None, weight: float | None
+    ) -> tuple[PathModel, PathSettings, KnowledgeGraph]:
+        """A model and its graph: the one that it carries, or for older models that of the data."""
+        graphs = {}
+        if content := carried_by(model):
+            try:
+                graphs = {str(settings_of(model).get("graph")): unpack(content)}
+            except ValueError as error:
+                raise ModelError(f"{str(model)!r} is damaged: {error}; train it again.") from error
+        network, settings = self._load(model, data_dir, weight, graphs)
+        graph = graphs.get(settings.graph)
+        return network, settings, load_graph(settings.graph, data_dir) if graph is None else graph
+
+    def _load(
+        self,
+        model: Path,
+        data_dir: Path | None,
+        weight: float | None,
+        graphs: Mapping[str, KnowledgeGraph] | None = None,
     ) -> tuple[PathModel, PathSettings]:
-        loaded, settings = load_model(model, self._task(data_dir))
+        loaded, settings = load_model(model, self._task(data_dir, graphs))
         assert isinstance(loaded, PathModel)
         if weight is not None:
             try:
@@ -186,6 +263,15 @@ class Commands:
             except ValueError as error:
                 raise DataError(str(error)) from None
         return loaded, settings
+
+
+def _calibration(numbers: Mapping[str, float], model: Path) -> Calibration:
+    try:
+        return calibration_from(numbers)
+    except ValueError as error:
+        raise ModelError(
+            f"{str(model)!r} has a calibration this dcgraph cannot read: {error}; train it again."
+        ) from error
 
 
 def _weight(bidirectional: str | None, model: Path) -> float | None:

@@ -21,6 +21,7 @@ from .baselines import BASELINES, CoKE
 from .commands import Commands
 from .data import PathData, load, load_graph, training_paths, validation_tables
 from .data.graph import KnowledgeGraph, Queries, inverse, unpacked
+from .data.packing import pack
 from .decoding import (
     Walk,
     beam_scores,
@@ -43,6 +44,7 @@ from .evaluation import (
     rank_all,
 )
 from .model import Bidirectional, DiscreteComplEx, PathModel, Shape
+from .reliability import calibrated
 from .settings import BIDIRECTIONAL_WEIGHT, HEADS, INVERSE_TEMPERATURE, PRESETS, PathSettings
 
 _SHOWN = 2  # walks of each length on the page of a run
@@ -54,9 +56,12 @@ class Paths(Task[PathSettings]):
     settings: ClassVar[type[Settings]] = PathSettings
     presets: ClassVar[Mapping[str, Settings]] = PRESETS
 
-    def __init__(self, data_dir: Path | None = None) -> None:
+    def __init__(
+        self, data_dir: Path | None = None, graphs: Mapping[str, KnowledgeGraph] | None = None
+    ) -> None:
+        """With graphs by name or folder that are here already, others are read when needed."""
         self._data_dir = data_dir
-        self._graphs: dict[str, KnowledgeGraph] = {}
+        self._graphs = dict(graphs or {})
 
     def graph(self, name: str) -> KnowledgeGraph:
         """A graph, as it was when it was asked for first; it decides how large a model is."""
@@ -118,7 +123,8 @@ class Paths(Task[PathSettings]):
     def calibrate(self, model: nn.Module, settings: PathSettings, data: Data) -> dict[str, float]:
         """What a beam search needs, by the metric and the queries that weights are selected by.
 
-        First the inverse temperature, then with it the weight of bidirectional scoring.
+        First the inverse temperature, then with it the weight of bidirectional scoring, and what
+        makes probabilities of a beam search of answers that no known triple gives.
         """
         if settings.beam == 1:
             return {}
@@ -130,7 +136,9 @@ class Paths(Task[PathSettings]):
             found[BIDIRECTIONAL_WEIGHT] = calibrate_bidirectional_weight(
                 model, temperature, asked, metric, width, block
             )
-        return found
+        on = asked.tables[0]["path"].device
+        answers = calibrated(step_scores(model, temperature), self.graph(settings.graph), width, on)
+        return found | answers.as_numbers()
 
     def final_metrics(
         self,
@@ -182,6 +190,10 @@ class Paths(Task[PathSettings]):
 
     def vocabulary(self, settings: PathSettings) -> str:
         return self.graph(settings.graph).fingerprint_of_names
+
+    def carried(self, settings: PathSettings) -> bytes:
+        """The graph: names, and the triples of all splits."""
+        return pack(self.graph(settings.graph))
 
     def panels(self, model: nn.Module, settings: PathSettings, data: Data) -> Sequence[Panel]:
         """Some test queries of each length, from the source to the best answer."""

@@ -294,19 +294,19 @@ class KnowledgeGraph:
 def query_of(graph: KnowledgeGraph, entity: str, path: str) -> Queries:
     """A query from words: a name, and names of relations between commas; **name is an inverse."""
     if entity not in graph.entities:
-        raise DataError(f"unknown entity {entity!r}; {_near(entity, graph.entities)}")
+        raise DataError(f"unknown entity {entity!r}; {near(entity, graph.entities)}")
     names = [word.strip() for word in path.split(",")]
     for name in names:
         if name not in graph.relation_names:
             known = graph.relation_names if name.startswith(INVERSE) else graph.relations
-            raise DataError(f"unknown relation {name!r}; {_near(name, known)}")
+            raise DataError(f"unknown relation {name!r}; {near(name, known)}")
     numbers = [graph.relation_names.index(name) for name in names]
     start = torch.tensor([graph.entities.index(entity)], dtype=torch.int32)
     return Queries(start, torch.tensor([numbers], dtype=torch.int32), start)
 
 
-def _near(name: str, known: Sequence[str]) -> str:
-    """What was probably meant; a graph may have too many names to list them."""
+def near(name: str, known: Sequence[str]) -> str:
+    """What was probably meant, for a complaint; a graph may have too many names to list them."""
     if len(known) <= _LISTED:
         return closest(name, known)
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
