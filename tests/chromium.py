@@ -28,7 +28,15 @@ os.dup2(read, 3)
 os.dup2(write, 4)
 os.execvp(sys.argv[3], sys.argv[3:])
 """  # the browser expects the pipe at the numbers 3 and 4
-_KEYS = {"Delete": 46, "Backspace": 8, "Tab": 9, "Enter": 13, "ArrowRight": 39, "ArrowLeft": 37}
+_KEYS = {
+    "Delete": 46,
+    "Backspace": 8,
+    "Tab": 9,
+    "Enter": 13,
+    "ArrowRight": 39,
+    "ArrowLeft": 37,
+    "ArrowDown": 40,
+}
 
 
 class Browser:

@@ -41,7 +41,7 @@ def test_it_needs_nothing_else(page: Path) -> None:
 def test_every_panel_has_a_heading_a_link_and_two_sentences_to_try(page: Path) -> None:
     text = page.read_text()
     panels = re.findall(r'<section id="(\w+)" aria-labelledby="(\w+)-title">', text)
-    assert len(panels) >= 4 and all(name == title for name, title in panels)
+    assert len(panels) == 5 and all(name == title for name, title in panels)
     assert [f"#{name}" for name, _ in panels] == re.findall(r'<a href="(#\w+)">', text)
     for about in re.findall(r'<p class="try">([^<]*)</p>\n<div class="stage">', text):
         assert len(re.findall(r"\.(?=\s|$)", about)) == 2

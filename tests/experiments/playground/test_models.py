@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+from dataclasses import replace
+from importlib.resources import as_file, files
 from random import Random
 from typing import Any
 
@@ -15,6 +17,7 @@ from torch import Tensor
 import dcgraph as dc
 from chromium import Tab
 from dcgraph.experiments.engine.errors import DataError
+from dcgraph.experiments.engine.models import calibration_of, carried_by, load_model
 from dcgraph.experiments.figures.simplex import log_density
 from dcgraph.experiments.tasks.addition import commands as addition_commands
 from dcgraph.experiments.tasks.addition.data import images
@@ -30,7 +33,17 @@ from dcgraph.experiments.tasks.listops.decoding import TreeDecoder
 from dcgraph.experiments.tasks.listops.model.latent_tree import LatentTree
 from dcgraph.experiments.tasks.listops.reading import heights, read
 from dcgraph.experiments.tasks.listops.task import ListOps
+from dcgraph.experiments.tasks.paths import commands as paths_commands
+from dcgraph.experiments.tasks.paths.answering import GUESS, Answered, Answerer
+from dcgraph.experiments.tasks.paths.calibration import calibration_from
+from dcgraph.experiments.tasks.paths.candidates import Candidates
+from dcgraph.experiments.tasks.paths.data.packing import unpack
+from dcgraph.experiments.tasks.paths.decoding import step_scores
+from dcgraph.experiments.tasks.paths.known import known_triples
+from dcgraph.experiments.tasks.paths.settings import INVERSE_TEMPERATURE, PathSettings
+from dcgraph.experiments.tasks.paths.task import Paths
 from pages import in_browser
+from small_graphs import queries_of
 from statistics_of_fit import chi_square_p
 
 pytestmark = in_browser
@@ -360,3 +373,92 @@ def test_samples_and_their_density_are_those_of_python(tab: Tab) -> None:
         )
         assert density == pytest.approx(float(log_density(point, theta, tau, beta)), abs=1e-6)
     assert tab.evaluate("dcgraph.shares([0, 2, 1], 0)") == [0, 1, 0]
+
+
+# Path queries
+
+
+@pytest.fixture(scope="module")
+def answerer() -> Answerer:
+    """That of ``dcgraph predict paths``."""
+    with as_file(files(paths_commands.__package__) / paths_commands.SHIPPED) as file:
+        graph = unpack(carried_by(file))
+        network, settings = load_model(file, Paths(graphs={"umls": graph}))
+        numbers = calibration_of(file)
+    assert isinstance(settings, PathSettings)
+    known = known_triples(graph)
+    return Answerer(
+        graph,
+        known,
+        step_scores(network, numbers[INVERSE_TEMPERATURE]),
+        Candidates(known.everything),
+        settings.beam,
+        calibration_from(numbers),
+    )
+
+
+@pytest.mark.parametrize(("width", "count"), [(1, 100), (16, 150)])  # of each length
+def test_paths_are_answered_as_in_python(
+    tab: Tab, answerer: Answerer, width: int, count: int
+) -> None:
+    assert tab.evaluate("dcgraph.paths.beam") == answerer.width == 16
+    asked = replace(answerer, width=width, calibration=answerer.calibration if width > 1 else None)
+    source = Random(width)
+    entities, relations = len(answerer.graph.entities), len(answerer.relation_numbers)
+    assert relations == 92, "with inverse ones"
+    close = 0
+    for hops in (1, 2, 3, 5):
+        queries = [
+            (source.randrange(entities), [source.randrange(relations) for _ in range(hops)])
+            for _ in range(count)
+        ]
+        found = tab.evaluate(
+            f"{json.dumps(queries)}.map(([source, path]) => "
+            f"dcgraph.paths.answer(source, path, {width}, 8))"
+        )
+        expected = asked.answer(queries_of([(s, path, 0) for s, path in queries]), 8)
+        for seen, answered in zip(found, expected, strict=True):
+            same = _compare(answerer, seen, answered)
+            close += not same
+    assert close <= 2, "a tie in the rounding of float32"
+
+
+def _compare(answerer: Answerer, seen: dict[str, Any], answered: Answered) -> bool:
+    """Whether the choices are the same; all that does not depend on an order must be anyway."""
+    names, marks = answerer.graph.entities, (*answerer.known.marks, "new")
+    assert seen["candidates"] == answered.candidates
+    assert seen["known"] == list(answered.known.values())
+    rows = [*seen["hops"], seen["answers"]]
+    stops = [*answered.hops, answered.answers]
+    for row, some in zip(rows, stops, strict=True):
+        shares = [one["share"] for one in row]
+        assert shares == pytest.approx([stop.share for stop in some], rel=1e-4, abs=1e-7)
+    if any(
+        [names[one["entity"]] for one in row] != [stop.entity for stop in some]
+        for row, some in zip(rows, stops, strict=True)
+    ):
+        return False
+    for row, some in zip(rows, stops, strict=True):
+        for one, stop in zip(row, some, strict=True):
+            assert marks[one["mark"]] == stop.mark
+            assert one["probability"] == (
+                None if stop.probability is None else pytest.approx(stop.probability, rel=1e-3)
+            )
+    for one, answer in zip(seen["answers"], answered.answers, strict=True):
+        for triple, step in zip(one["steps"], answer.evidence, strict=True):
+            assert [names[end] for end in triple["ends"]] == [step.source, step.target]
+            assert (*answerer.known.marks, GUESS)[triple["mark"]] == step.mark
+    return True
+
+
+def test_paths_have_the_logits_of_python(tab: Tab, answerer: Answerer) -> None:
+    with as_file(files(paths_commands.__package__) / paths_commands.SHIPPED) as file:
+        network, _ = load_model(file, Paths(graphs={"umls": answerer.graph}))
+    queries = [(entity, entity % 92) for entity in range(0, 135, 3)]
+    found = tab.evaluate(
+        f"{json.dumps(queries)}.map(([source, path]) => dcgraph.paths.scores(source, path))"
+    )
+    source, path = torch.tensor(queries, dtype=torch.int32).unbind(1)
+    with torch.no_grad():
+        scores = network(source, path.unsqueeze(1))
+    torch.testing.assert_close(exact(found), scores.double(), atol=1e-4, rtol=0)

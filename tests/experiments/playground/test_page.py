@@ -51,13 +51,13 @@ def test_everything_is_as_wide_as_the_window(screen: Tab) -> None:
 
 def test_what_can_be_pressed_has_a_name_and_is_large_enough(screen: Tab) -> None:
     unnamed = screen.evaluate(
-        """[...document.querySelectorAll("button, input, canvas, svg, a")].filter((each) =>
+        """[...document.querySelectorAll("button, input, select, canvas, svg, a")].filter((each) =>
             !(each.textContent.trim() && each.tagName !== "svg" || each.labels?.length
                 || each.getAttribute("aria-label"))).map((each) => each.outerHTML)"""
     )
     assert unnamed == []
     small = screen.evaluate(
-        """[...document.querySelectorAll("button, input, nav a")].filter((each) =>
+        """[...document.querySelectorAll("button, input, select, nav a")].filter((each) =>
             each.getBoundingClientRect().height < 23).map((each) => each.outerHTML)"""
     )
     assert small == []
@@ -190,6 +190,65 @@ def test_what_is_wrong_in_a_formula_is_marked(screen: Tab) -> None:
         assert screen.evaluate("document.querySelectorAll('#formula g.node.wrong').length") == 0
     click_button(screen, "formula", "Play")
     click_button(screen, "formula", "Stop")
+
+
+def test_a_path_is_asked(screen: Tab) -> None:
+    first = "#paths .column.answers"
+    assert "known" not in screen.text(f"{first} h3") and "result of" in screen.text(f"{first} h3")
+    assert screen.evaluate("document.querySelectorAll('#paths .column').length") == 4
+    by_beam = screen.text(first)
+    screen.click("#decoder-0")
+    by_argmax = screen.text(first)
+    assert by_argmax != by_beam
+    kept = "document.querySelectorAll('#paths .column:nth-child(2) li').length"
+    assert screen.evaluate(kept) == 1
+    screen.focus("#decoder-0")
+    screen.press("ArrowRight")
+    assert screen.evaluate("document.querySelector('#decoder-1').checked")
+    assert screen.text(first) == by_beam
+
+
+def test_a_source_is_typed_and_relations_are_chosen(screen: Tab) -> None:
+    field = "document.querySelector('#paths-source')"
+    screen.focus("#paths-source")
+    screen.evaluate(f"{field}.select()")
+    screen.type("amino")
+    assert "Go on: amino acid peptide or protein" in screen.text("#paths .said")
+    screen.evaluate(f"{field}.select()")
+    screen.type("amino acid peptide or protein")
+    screen.press("Tab")  # which closes the list
+    assert screen.text("#paths .column b") == "amino acid peptide or protein"
+    assert screen.evaluate("document.querySelectorAll('#entities option').length") == 135
+    for count in (2, 1):
+        screen.click("#paths .remove")
+        assert screen.evaluate("document.querySelectorAll('#paths .hop').length") == count
+    assert screen.evaluate("document.querySelector('#paths .remove').disabled")
+    for count in range(2, 6):
+        click_button(screen, "paths", "Add a relation")
+        assert screen.evaluate("document.querySelectorAll('#paths .hop').length") == count
+    assert not screen.evaluate(
+        "[...document.querySelectorAll('#paths button')].some((b) => b.textContent[0] === 'A' "
+        "&& b.textContent.startsWith('Add'))"
+    )
+    before = screen.text("#paths .walk")
+    screen.focus("#paths .hop:last-of-type select")
+    screen.press("ArrowDown", 3)
+    assert screen.text("#paths .walk") != before
+    for _ in range(5):
+        click_button(screen, "paths", "A random question")
+        assert "candidates" in screen.text("#paths .said")
+        assert screen.overflow() == 0
+        assert "undefined" not in screen.text("#paths .walk")
+
+
+def test_known_answers_and_new_ones_are_marked(screen: Tab) -> None:
+    rows = screen.evaluate(
+        """[...document.querySelectorAll("#paths .answers li")].map((row) =>
+            [row.className, row.querySelector(".mark-of").textContent])"""
+    )
+    assert len(rows) == 8
+    for kind, mark in rows:
+        assert {"seen": "in training", "unseen": "in ", "new": "new, right with "}[kind] in mark
 
 
 def test_the_links_lead_to_the_panels(screen: Tab) -> None:

@@ -116,7 +116,8 @@ def _graph(packed: bytes) -> dict[str, Any]:
         columns = []
         for _ in range(3):
             planes = [content[begin + k * size : begin + (k + 1) * size] for k in range(4)]
-            columns.append([int.from_bytes(number, "little") for number in zip(*planes)])
+            numbers = zip(*planes, strict=True)
+            columns.append([int.from_bytes(number, "little") for number in numbers])
             begin += 4 * size
         heads = accumulate(columns[0])  # stored as differences
         triples[split] = list(zip(heads, *columns[1:], strict=True))
