@@ -6,7 +6,7 @@ import { randomFrom } from "./random.js";
 const LONGEST = 5; // relations of a path
 const KEPT = 4; // entities shown after each relation
 const TOP = 8; // answers
-const FIRST = { source: "hormone", path: ["disrupts", "**disrupts", "result_of"] };
+const FIRST = { source: "human", path: ["isa", "isa"] };
 
 const readable = (name) => name.replaceAll("_", " ");
 
@@ -33,6 +33,8 @@ export function startPaths(panel, model) {
     radio.addEventListener("change", () => show());
     return { radio, element: element("label", { class: "radio" }, radio, name) };
   });
+  const onlyNew = element("input", { type: "checkbox", id: "only-new", role: "switch" });
+  onlyNew.addEventListener("change", () => show());
   const result = element("div", { class: "walk" });
   panel.append(
     list,
@@ -51,6 +53,7 @@ export function startPaths(panel, model) {
         element("legend", {}, "Decode by"),
         ...decoders.map((one) => one.element),
       ),
+      element("label", { class: "switch", for: "only-new" }, onlyNew, "only new answers"),
       button("A random question", () => {
         [source, path] = randomQuestion(model, ++seed);
         fill();
@@ -135,7 +138,7 @@ export function startPaths(panel, model) {
 
   function show() {
     const width = decoders[0].radio.checked ? 1 : model.beam;
-    const found = model.answer(source, path, width, TOP);
+    const found = model.answer(source, path, width, TOP, onlyNew.checked);
     said.className = "said";
     said.textContent = summary(model, found);
     result.replaceChildren(...columns(model, { source, path, found, names }));
@@ -203,7 +206,7 @@ function stopRow(model, { entity, mark, share, probability }, names) {
   const isNew = mark === model.isNew;
   const bar = element("span", { class: "bar" });
   bar.style.width = `${100 * share}%`;
-  const right = probability === null ? "" : `, right with ${chance(probability)}`;
+  const right = probability === null ? "" : `, probability ${chance(probability)}`;
   return element(
     "li",
     { class: isNew ? "new" : mark ? "unseen" : "seen" },

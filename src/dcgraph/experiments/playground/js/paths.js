@@ -117,8 +117,8 @@ export function pathsOf({ weights, graph, beam, temperature, calibration }) {
     });
   }
 
-  // A query and its answers, the best first.
-  function answer(source, path, width, top) {
+  // A query and its answers, the best first; all of them, or only new ones.
+  function answer(source, path, width, top, onlyNew = false) {
     const beams = search(source, path, width);
     const found = marksOf(source, path);
     const stop = (hop, entity) => {
@@ -137,8 +137,9 @@ export function pathsOf({ weights, graph, beam, temperature, calibration }) {
       hops: beams.slice(0, -1).map(({ kept }, hop) =>
         kept.filter(possible(hop)).map((entity) => stop(hop, entity)),
       ),
-      answers: best(beams[last].shares, top)
-        .filter(possible(last))
+      answers: best(beams[last].shares, entities.length)
+        .filter((entity) => possible(last)(entity) && !(onlyNew && found[last][entity] !== isNew))
+        .slice(0, top)
         .map((entity) => {
           const way = wayTo(source, entity, path, beams, found);
           const steps = path.map((relation, k) => ({
