@@ -34,7 +34,7 @@ from dcgraph.experiments.tasks.listops.model.latent_tree import LatentTree
 from dcgraph.experiments.tasks.listops.reading import heights, read
 from dcgraph.experiments.tasks.listops.task import ListOps
 from dcgraph.experiments.tasks.paths import commands as paths_commands
-from dcgraph.experiments.tasks.paths.answering import GUESS, Answered, Answerer
+from dcgraph.experiments.tasks.paths.answering import GUESS, Answer, Answered, Answerer, Stop
 from dcgraph.experiments.tasks.paths.calibration import calibration_from
 from dcgraph.experiments.tasks.paths.candidates import Candidates
 from dcgraph.experiments.tasks.paths.data.packing import unpack
@@ -429,7 +429,7 @@ def _compare(answerer: Answerer, seen: dict[str, Any], answered: Answered) -> bo
     assert seen["candidates"] == answered.candidates
     assert seen["known"] == list(answered.known.values())
     rows = [*seen["hops"], seen["answers"]]
-    stops = [*answered.hops, answered.answers]
+    stops: list[tuple[Stop | Answer, ...]] = [*answered.hops, answered.answers]
     for row, some in zip(rows, stops, strict=True):
         shares = [one["share"] for one in row]
         assert shares == pytest.approx([stop.share for stop in some], rel=1e-4, abs=1e-7)

@@ -13,7 +13,8 @@ from .parsing import CommandError
 def playground(*, out: Path = Path("playground.html"), no_open: bool = False) -> None:
     """Write a page that computes with the trained models, and open it.
 
-    Noise and temperature, the gradient along a chain, drawn digits and typed formulas.
+    Samples of a discrete step, the gradient along a chain, drawn digits,
+    typed formulas and paths through a graph: computed in the browser.
     The page is one file and needs neither a server nor a network.
 
     Args:
