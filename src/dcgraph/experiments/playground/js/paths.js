@@ -4,7 +4,7 @@
 // by beam search among the candidates of each relation; of width 1 that is the argmax. What a known
 // triple leads to is marked with the first split that has it, all else is new.
 
-import { logSumExp, rowOf } from "./numbers.js";
+import { linear, logSumExp, rowOf } from "./numbers.js";
 
 const LOST = 0.02; // the share of triples that a set of candidates may lose
 const Z = 1.645; // one-sided, 95 per cent
@@ -22,6 +22,7 @@ export function pathsOf({ weights, graph, beam, temperature, calibration }) {
   const everything = known.at(-1);
   const candidates = candidatesIn(everything, count, doubled, inverse);
   const vectors = entities.map((_, entity) => rowOf(weights.entities, entity));
+  const steps = new Map(); // those that were asked for, by source and relation
   const ofRelations = Array.from({ length: doubled }, (_, k) => rowOf(weights.relations, k));
 
   // Scores of all entities as the end of (source, relation).
@@ -33,16 +34,20 @@ export function pathsOf({ weights, graph, beam, temperature, calibration }) {
       product[i] = a[i] * b[i] - a[half + i] * b[half + i];
       product[half + i] = a[i] * b[half + i] + a[half + i] * b[i];
     }
-    return vectors.map((vector) => vector.reduce((sum, value, i) => sum + value * product[i], 0));
+    return Array.from(linear(weights.entities, product));
   }
 
   // Log-probabilities of the answers to a single relation, all of them candidates.
   function step(source, relation) {
-    const allowed = candidates[relation];
-    const found = scores(source, relation).map((score, entity) =>
-      allowed[entity] ? temperature * score : -Infinity,
-    );
-    return logSoftmax(found);
+    const key = source * doubled + relation;
+    if (!steps.has(key)) {
+      const allowed = candidates[relation];
+      const found = scores(source, relation).map((score, entity) =>
+        allowed[entity] ? temperature * score : -Infinity,
+      );
+      steps.set(key, logSoftmax(found));
+    }
+    return steps.get(key);
   }
 
   // After each relation: the shares of all entities, as logarithms, those kept, the best first, and
