@@ -53,6 +53,7 @@ bench: .venv/ready  ## speed against torch's own and the plain way, as ratios fr
 	$(BIN)/python benchmarks/mix.py
 	$(BIN)/python benchmarks/paths.py
 	$(BIN)/python benchmarks/queries.py
+	$(BIN)/python benchmarks/asking.py
 
 clean:  ## remove the virtual environment, caches and figures
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis figures runs

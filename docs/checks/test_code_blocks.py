@@ -116,8 +116,9 @@ def test_paths(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_asking(capsys: pytest.CaptureFixture[str]) -> None:
     names = run("docs/asking.md")
-    assert len(names["found"].answers) == 5
-    assert "cell training None" in capsys.readouterr().out
+    assert len(names["found"].answers) == 6
+    said = capsys.readouterr().out
+    assert "antibiotic training None" in said and "research_device new 0.0" in said
 
 
 def test_new_task_trains_from_the_command_line(

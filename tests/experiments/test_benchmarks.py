@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 import torch
 
+from small_graphs import graph_of
+
 FOLDER = str(Path(__file__).parents[2] / "benchmarks")
 
 
@@ -129,3 +131,52 @@ def test_every_way_to_train_on_sums_takes_steps(
     data = population.random_data()
     population.plain(data, device, fused=True).run(2)
     population.population(data, device, 2, compiled=False).run(2)
+
+
+def test_a_cut_of_a_graph_has_the_triples_among_the_entities_met_first(
+    script: Callable[[str], ModuleType],
+) -> None:
+    """From the hub 3, breadth first: 3, then its neighbours; every triple is in one split."""
+    ring = [(k, 0, (k + 1) % 40) for k in range(40)]
+    spokes = [(3, 1, k) for k in range(10, 30)]
+    graph = graph_of({"train": ring + spokes, "test": [(0, 1, 1)]})
+    found = script("asking").cut(graph, 20)
+    assert len(found.entities) == 20 and "e3" in found.entities and "e4" in found.entities
+    inside = {graph.entities.index(name) for name in found.entities}
+    rows = [row for triples in found.triples.values() for row in triples.tolist()]
+    named = sorted((found.entities[h], r, found.entities[t]) for h, r, t in rows)
+    assert named == sorted(
+        (f"e{h}", r, f"e{t}")
+        for h, r, t in [*ring, *spokes, (0, 1, 1)]
+        if h in inside and t in inside
+    )
+    assert len(found.triples["train"]) > 6 * len(found.triples["test"]) > 0
+
+
+def test_parts_of_the_record_of_answers_are_tables(
+    script: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asking = script("asking")
+    errors = {
+        "error of shares": 0.0611,
+        "error, one fit": 0.02,
+        "error, a fit for each length": 0.01,
+    }
+    rule = {"left": 0.304, "lost": 0.0125}
+    record = {
+        "device": "a device",
+        "calibration": [{"graph": "g", "lengths": "1", "answers": 1234, "right": 0.05, **errors}],
+        "candidates": [{"graph": "g", "entities": 1000, "range": rule, "kind": rule, "auto": rule}],
+        "ranks": [{"graph": "g", "all": 0.5, "auto": 0.625}],
+        "speed": [{"length": 3, "queries": 1000, "seconds": 0.5}],
+    }
+    monkeypatch.setattr(asking, "records", lambda name: [record, {"device": "one without"}])
+
+    def cells(part: str) -> list[str]:
+        (last,) = asking.table(part).splitlines()[2:]
+        return [cell.strip() for cell in last.strip("|").split("|")]
+
+    assert cells("calibration") == ["g", "1", "1,234", "5.0%", "6.1", "2.0", "1.0"]
+    assert cells("candidates") == ["g", "1,000", *("30", "1.25") * 3]
+    assert cells("ranks") == ["g", "50.0", "62.5"]
+    assert cells("speed") == ["a device", "3", "2,000"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import math
 from collections.abc import Iterator, Mapping
@@ -23,7 +24,7 @@ _READ = {_FORMAT, "dcgraph model 2"}  # which carried nothing
 _CARRIED = "dcgraph.carried"
 """The name, which no parameter has, of the tensor of bytes that a task lets its models carry."""
 
-_LARGEST_CARRIED = 1 << 28  # bytes
+_LARGEST_CARRIED = 1 << 27  # bytes
 
 
 def save_model(
@@ -127,7 +128,7 @@ def carried_by(path: Path) -> bytes:
         carried = file.get_tensor(_CARRIED)
     if carried.dtype is not torch.uint8:
         raise ModelError(f"{str(path)!r} carries what this dcgraph cannot read; train again.")
-    return bytes(carried.tolist())
+    return ctypes.string_at(carried.data_ptr(), carried.numel())
 
 
 def calibration_of(path: Path) -> dict[str, float]:

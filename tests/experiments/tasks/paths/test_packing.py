@@ -25,7 +25,7 @@ def test_what_is_packed_comes_back(plain: Plain) -> None:
 
 
 def test_large_numbers_and_any_names_come_back() -> None:
-    names = ("", "é", "\x1b[2J", "a\tb")[1:]
+    names = ("", "é", "\x1b[2J", "a b")[1:]
     entities = (*names, *(f"e{k}" for k in range(70_000)))
     triples = torch.tensor([[0, 0, 69_999], [1, 0, 300], [70_001, 0, 2]]).int()
     graph = KnowledgeGraph(entities, ("r",), {"train": triples, "test": triples[:1]})
@@ -58,6 +58,8 @@ def changed(**names: Any) -> bytes:
         (changed(entities=["a"]), "without a name"),
         (changed(entities=[1, 2]), "entities without a name of their own"),
         (changed(entities={}), "no entities"),
+        (changed(entities=["a", "b\nc"]), "tab or a new line"),
+        (changed(relations=["a\tb"]), "tab or a new line"),
         (changed(relations=["**r"]), r"begins with \*\*"),
         (changed(triples={"train": 1}), "other splits"),
         (changed(triples={"train": 1, "test": 1, "../x": 1}), "other splits"),

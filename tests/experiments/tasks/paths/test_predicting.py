@@ -260,4 +260,4 @@ def test_it_answers_without_data_and_without_training(
     assert max(map(len, out.splitlines())) <= 80
     assert not list(tmp_path.iterdir()), "nothing is read, nothing is written"
     _, err = predicted(capsys, "hormon", "disrupts", code=1)
-    assert err == "dcgraph: unknown entity 'hormon'; did you mean 'hormone'?\n"
+    assert err == "dcgraph: unknown entity 'hormon'; did you mean 'hormone' or 'human'?\n"

@@ -78,6 +78,7 @@ def test_a_path_of_one_relation_has_no_way() -> None:
         "ann", ("knows",), 1, {"training": 0}, (),
         (Answer("bob", NEW, 1.0, 0.5, (Step("ann", "knows", "bob", GUESS),)),),
     )  # fmt: skip
+    assert json.loads(as_json(one, True))["known"] == {"training": 0, "validation": 0, "test": 0}
     lines = text(one, 16, True).splitlines()
     assert lines[2] == "Answers (1 candidate; none known):" and len(lines) == 5
 

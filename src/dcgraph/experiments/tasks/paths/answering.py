@@ -29,7 +29,7 @@ from .known import NEW, KnownTriples
 GUESS = "guess"
 """The mark of a triple that no split has."""
 
-_AT_ONCE = 1 << 24  # shares that are kept at once, for each hop
+_AT_ONCE = 1 << 22  # shares that are kept at once, for each hop
 _NEIGHBOURS = 1 << 22  # entities that are looked at together
 
 
@@ -139,34 +139,42 @@ class Answerer:
         row, column = (best.values > -torch.inf).nonzero(as_tuple=True)
         entity = best.indices[row, column]
         ways = evidence(self.known, queries, beams, marks, row, entity)
-        triples = self._steps(queries, row, ways)
+        stops = self._stops(last.shares, marks[-1], chances[-1], row, entity)
         answers: list[list[Answer]] = [[] for _ in range(len(queries))]
-        for number, (query, end) in enumerate(zip(row.tolist(), entity.tolist(), strict=True)):
-            stop = self._stop(last.shares, marks[-1], chances[-1], query, end)
-            answers[query].append(
-                Answer(stop.entity, stop.mark, stop.share, stop.probability, triples[number])
-            )
+        steps = self._steps(queries, row, ways)
+        for query, stop, way in zip(row.tolist(), stops, steps, strict=True):
+            answers[query].append(Answer(stop.entity, stop.mark, stop.share, stop.probability, way))
+        hops = [
+            self._kept(beam, mark, chance, shown)
+            for beam, mark, chance in zip(beams[:-1], marks[:-1], chances[:-1], strict=True)
+        ]
+        known = torch.stack([(marks[-1] == k).sum(1) for k in range(len(self.known.marks))], 1)
+        found = zip(
+            queries.source.tolist(), queries.path.tolist(), known.tolist(), answers, strict=True
+        )
         return [
             Answered(
-                self.graph.entities[int(queries.source[query])],
-                tuple(self.graph.relation_names[k] for k in queries.path[query].tolist()),
-                int(self.candidates.of(int(queries.path[query, -1])).sum()),
-                {
-                    name: int((marks[-1][query] == number).sum())
-                    for number, name in enumerate(self.known.marks)
-                },
-                tuple(
-                    tuple(
-                        self._stop(beam.shares, mark, chance, query, entity)
-                        for entity in beam.kept[query, :shown].tolist()
-                        if beam.shares[query, entity] > -torch.inf
-                    )
-                    for beam, mark, chance in zip(beams[:-1], marks[:-1], chances[:-1], strict=True)
-                ),
-                tuple(answers[query]),
+                self.graph.entities[source],
+                tuple(self.graph.relation_names[relation] for relation in path),
+                self.candidates.count(path[-1]),
+                dict(zip(self.known.marks, counts, strict=True)),
+                tuple(after[query] for after in hops),
+                tuple(own),
             )
-            for query in range(len(queries))
+            for query, (source, path, counts, own) in enumerate(found)
         ]
+
+    def _kept(
+        self, beam: Beams, mark: Tensor, chance: Tensor | None, shown: int | None
+    ) -> list[tuple[Stop, ...]]:
+        """For each query the first of the entities that are kept."""
+        kept = beam.kept[:, :shown]
+        row, column = (beam.shares.gather(1, kept) > -torch.inf).nonzero(as_tuple=True)
+        found: list[list[Stop]] = [[] for _ in range(len(kept))]
+        stops = self._stops(beam.shares, mark, chance, row, kept[row, column])
+        for query, stop in zip(row.tolist(), stops, strict=True):
+            found[query].append(stop)
+        return [tuple(some) for some in found]
 
     def _probabilities(
         self, hops: int, shares: Float[Tensor, "q n"], mark: Int8[Tensor, "q n"]
@@ -175,16 +183,30 @@ class Answerer:
             return None
         return self.calibration.probabilities(hops, shares, mark == len(self.known.marks))
 
-    def _stop(
-        self, shares: Tensor, mark: Tensor, chance: Tensor | None, query: int, entity: int
-    ) -> Stop:
-        name = self.known.name(int(mark[query, entity]))
-        return Stop(
-            self.graph.entities[entity],
-            name,
-            float(shares[query, entity].exp()),
-            float(chance[query, entity]) if chance is not None and name == NEW else None,
-        )
+    def _stops(
+        self,
+        shares: Float[Tensor, "q n"],
+        mark: Int8[Tensor, "q n"],
+        chance: Float[Tensor, "q n"] | None,
+        row: Int64[Tensor, " some"],
+        entity: Int64[Tensor, " some"],
+    ) -> list[Stop]:
+        names = (*self.known.marks, NEW)
+        marks = [names[number] for number in mark[row, entity].tolist()]
+        probabilities: list[float | None] = [None] * len(marks)
+        if chance is not None:
+            said = chance[row, entity].tolist()
+            probabilities = [p if m == NEW else None for p, m in zip(said, marks, strict=True)]
+        return [
+            Stop(self.graph.entities[number], name, share, probability)
+            for number, name, share, probability in zip(
+                entity.tolist(),
+                marks,
+                shares[row, entity].exp().tolist(),
+                probabilities,
+                strict=True,
+            )
+        ]
 
     def _steps(
         self, queries: Queries, row: Int64[Tensor, " n"], ways: Int64[Tensor, "n stops"]

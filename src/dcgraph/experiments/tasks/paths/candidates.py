@@ -70,6 +70,7 @@ class Candidates:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_masks", {})
+        object.__setattr__(self, "_counts", {})
 
     def rule_for(self, relation: int) -> str:
         """Which of the sets it is."""
@@ -90,6 +91,13 @@ class Candidates:
         if relation not in masks:
             masks[relation] = self._set(self.rule_for(relation), relation)
         return masks[relation]
+
+    def count(self, relation: int) -> int:
+        """How many entities are candidates."""
+        counts: dict[int, int] = self.__dict__["_counts"]
+        if relation not in counts:
+            counts[relation] = int(self.of(relation).sum())
+        return counts[relation]
 
     def mask(self, relations: Int[Tensor, " queries"]) -> Bool[Tensor, "queries entities"]:
         distinct, which = relations.unique(return_inverse=True)

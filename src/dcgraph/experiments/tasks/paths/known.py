@@ -25,6 +25,8 @@ from .data.walks import reachable
 NEW = "new"
 
 _NAMES = {"train": "training", "validation": "validation", "test": "test"}
+MARKS = tuple(_NAMES.values())
+"""Of what is known, in their order."""
 
 
 @dataclass(frozen=True, eq=False)

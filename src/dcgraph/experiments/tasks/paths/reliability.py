@@ -28,7 +28,7 @@ TOP = 10
 
 _SINGLE, _WALKS = 2000, 1000  # queries of one relation, and of each other length
 _LARGE, _SHARE = 10_000, 0.5  # entities from which fewer queries are asked, and how many of them
-_AT_ONCE = 1 << 24  # shares
+_AT_ONCE = 1 << 22  # shares
 
 
 @dataclass(frozen=True, eq=False)

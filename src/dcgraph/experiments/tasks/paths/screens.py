@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import textwrap
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
 from typing import Any
 
-from .answering import GUESS, Answer, Answered, Step
+from .answering import GUESS, Answer, Answered, Step, Stop
 from .data.graph import INVERSE
-from .known import NEW
+from .known import MARKS, NEW
 
 _WIDTH = 80
 _NAME = 44  # columns for the name of an answer
@@ -68,12 +67,24 @@ def as_json(answered: Answered, calibrated: bool, line: int | None = None) -> st
         "source": answered.source,
         "path": answered.path,
         "candidates": answered.candidates,
-        "known": answered.known,
+        "known": {name: answered.known.get(name, 0) for name in MARKS},
         "calibrated": calibrated,
-        "hops": [[asdict(stop) for stop in stops] for stops in answered.hops],
-        "answers": [{"rank": rank} | asdict(one) for rank, one in enumerate(answered.answers, 1)],
+        "hops": [[_fields(stop) for stop in stops] for stops in answered.hops],
+        "answers": [
+            {"rank": rank} | _fields(one) | {"evidence": [vars(step) for step in one.evidence]}
+            for rank, one in enumerate(answered.answers, 1)
+        ],
     }
     return dumped(found)
+
+
+def _fields(stop: Stop | Answer) -> dict[str, Any]:
+    return {
+        "entity": stop.entity,
+        "mark": stop.mark,
+        "share": stop.share,
+        "probability": stop.probability,
+    }
 
 
 def error_as_json(line: int, error: str) -> str:
@@ -82,7 +93,7 @@ def error_as_json(line: int, error: str) -> str:
 
 def dumped(found: Any) -> str:
     """JSON in ASCII, without control characters, which a terminal would take for commands."""
-    return json.dumps(_rounded(found), allow_nan=False).replace("\x7f", "\\u007f")
+    return json.dumps(_rounded(found), allow_nan=False)
 
 
 def as_lines(answered: Answered, calibrated: bool) -> Iterable[str]:

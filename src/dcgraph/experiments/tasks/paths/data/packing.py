@@ -81,6 +81,8 @@ def _names(found: Mapping[str, Any], kind: str) -> tuple[str, ...]:
         raise ValueError(f"its graph has no {kind}")
     if not all(type(name) is str and name for name in names) or len(set(names)) < len(names):
         raise ValueError(f"its graph has {kind} without a name of their own")
+    if any(set(name) & set("\t\n") for name in names):  # no file of triples can have such
+        raise ValueError(f"its graph has {kind} with a tab or a new line in the name")
     return tuple(names)
 
 
