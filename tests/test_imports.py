@@ -42,7 +42,7 @@ EXPERIMENTS: Layers = [
     ["dcgraph.experiments.engine"],
     ["dcgraph.experiments.tasks"],
     ["dcgraph.experiments.report"],
-    ["dcgraph.experiments.figures"],
+    ["dcgraph.experiments.figures", "dcgraph.experiments.playground"],
     ["dcgraph.experiments.cli"],
 ]
 
@@ -79,7 +79,11 @@ WITHOUT_TORCH = [
     "dcgraph.kernels",
     "dcgraph.schedules",
     *(f"dcgraph.experiments.{name}" for name in ("cli", "engine", "figures", "tasks")),
-    *(f"dcgraph.experiments.cli.{name}" for name in ("parsing", "tables", "tasks", "train")),
+    *(
+        f"dcgraph.experiments.cli.{name}"
+        for name in ("parsing", "playground", "tables", "tasks", "train")
+    ),
+    "dcgraph.experiments.playground.build",
     *(
         f"dcgraph.experiments.engine.{name}"
         for name in ("errors", "files", "jobs", "metrics", "records", "settings", "tables")

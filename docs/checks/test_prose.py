@@ -18,7 +18,7 @@ PAGES = [
     ROOT / "benchmarks/README.md",
 ]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
-TEMPLATES = sorted((ROOT / "src").rglob("*.html"))
+TEMPLATES = sorted([*(ROOT / "src").rglob("*.html"), *(ROOT / "src").rglob("*.js")])
 TESTS = sorted([*(ROOT / "tests").rglob("test_*.py"), *(ROOT / "docs/checks").glob("test_*.py")])
 
 RETIRED = {

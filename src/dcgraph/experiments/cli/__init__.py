@@ -23,6 +23,7 @@ from ..tasks import TABLES, TASKS, Entry
 from .demo import demo
 from .figures import figure
 from .parsing import CommandError, call, summary, visible
+from .playground import playground
 from .progress import close_bars
 from .tables import reproduce, table
 from .tasks import data, evaluate, predict
@@ -37,6 +38,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "table": table,
     "figure": figure,
     "data": data,
+    "playground": playground,
 }
 _NAMES: dict[str, Mapping[str, Entry] | Mapping[str, Figure]] = {
     "train": TASKS,
