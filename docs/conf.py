@@ -13,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from sphinx.application import Sphinx
 
 import dcgraph
+from dcgraph.experiments.playground.build import build
 
 project = "dcgraph"
 author = "dcgraph contributors"
@@ -68,6 +69,13 @@ def _within(text: list[str]) -> None:
         text[0] = text[0].replace(link, here)
 
 
+def _add_playground(app: Sphinx, error: Exception | None) -> None:
+    """The page that `dcgraph playground` writes stands beside the others."""
+    if error is None and app.builder.format == "html":
+        (Path(app.outdir) / "playground.html").write_text(build())
+
+
 def setup(app: Sphinx) -> None:
     app.connect("source-read", lambda app, name, text: _within(text))
+    app.connect("build-finished", _add_playground)
     app.connect("include-read", lambda app, path, name, text: _within(text))
