@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import ClassVar
@@ -14,12 +14,12 @@ from torch import Tensor, nn
 
 from ...engine.errors import DataError
 from ...engine.metrics import Decoder, Metric, Metrics
-from ...engine.panels import Examples, Panel, Shown
+from ...engine.panels import Examples, Panel, Remark, Shown
 from ...engine.settings import Settings
 from ...engine.task import Batch, Data, Execution, Task
 from .baselines import BASELINES, CoKE
 from .commands import Commands
-from .data import PathData, load, load_graph, training_paths, validation_tables
+from .data import GRAPHS, PathData, is_one_file, load, load_graph, training_paths, validation_tables
 from .data.graph import KnowledgeGraph, Queries, inverse, unpacked
 from .decoding import (
     Walk,
@@ -43,7 +43,18 @@ from .evaluation import (
     rank_all,
 )
 from .model import Bidirectional, DiscreteComplEx, PathModel, Shape
-from .settings import BIDIRECTIONAL_WEIGHT, HEADS, INVERSE_TEMPERATURE, PRESETS, PathSettings
+from .remarks import learned
+from .settings import (
+    BIDIRECTIONAL_WEIGHT,
+    FITTED,
+    HEADS,
+    INVERSE_TEMPERATURE,
+    PRESETS,
+    SMALL,
+    PathSettings,
+    Size,
+    fitted,
+)
 
 _SHOWN = 2  # walks of each length on the page of a run
 _LONGEST_SHOWN = 5  # longer walks are hard to read
@@ -53,6 +64,7 @@ class Paths(Task[PathSettings]):
     name: ClassVar[str] = "paths"
     settings: ClassVar[type[Settings]] = PathSettings
     presets: ClassVar[Mapping[str, Settings]] = PRESETS
+    open_settings: ClassVar[Mapping[str, Collection[str]]] = {"auto": FITTED}
 
     def __init__(self, data_dir: Path | None = None) -> None:
         self._data_dir = data_dir
@@ -63,6 +75,28 @@ class Paths(Task[PathSettings]):
         if name not in self._graphs:
             self._graphs[name] = load_graph(name, self._data_dir)
         return self._graphs[name]
+
+    def preset_for(self, given: Mapping[str, str]) -> str:
+        """A known graph may have a preset; any other one, such as one's own, has auto."""
+        graph = given.get("graph", SMALL.graph)
+        own = (name for name, preset in PRESETS.items() if preset.graph == graph)
+        return next(own, "auto")
+
+    def run_name(self, preset: str, given: Mapping[str, str]) -> str:
+        """After the preset and, if it is not that of the preset, the graph."""
+        graph = given.get("graph", "")
+        if graph in ("", PRESETS[preset].graph):
+            return super().run_name(preset, given)
+        name = graph if graph in GRAPHS else Path(graph).resolve().name.removesuffix(".gz")
+        stem = name if graph in GRAPHS or Path(graph).is_dir() else Path(name).stem
+        return "-".join([self.name, *([] if preset == "auto" else [preset]), stem])
+
+    def fitted(
+        self, settings: PathSettings, chosen: Collection[str], data_dir: Path | None = None
+    ) -> PathSettings:
+        source, _ = _loaded(settings.graph, data_dir or self._data_dir, settings.protocol)
+        examples = tuple(map(len, training_paths(source, settings)))
+        return fitted(settings, Size(len(source.graph.entities), examples), chosen)
 
     def data(self, settings: PathSettings, data_dir: Path | None = None) -> Data:
         source, asked = _loaded(settings.graph, data_dir or self._data_dir, settings.protocol)
@@ -181,7 +215,18 @@ class Paths(Task[PathSettings]):
         )
 
     def vocabulary(self, settings: PathSettings) -> str:
-        return self.graph(settings.graph).fingerprint_of_names
+        """Of a graph that is one file also the triples: with other ones its split is another."""
+        graph = self.graph(settings.graph)
+        return graph.fingerprint if is_one_file(settings.graph) else graph.fingerprint_of_names
+
+    def remarks(
+        self, model: nn.Module, settings: PathSettings, data_dir: Path | None = None
+    ) -> Sequence[Remark]:
+        source, _ = _loaded(settings.graph, data_dir or self._data_dir, settings.protocol)
+        return learned(model, source).remarks()
+
+    def categories(self, settings: PathSettings) -> Sequence[str]:
+        return self.graph(settings.graph).entities
 
     def panels(self, model: nn.Module, settings: PathSettings, data: Data) -> Sequence[Panel]:
         """Some test queries of each length, from the source to the best answer."""
@@ -196,11 +241,12 @@ class Paths(Task[PathSettings]):
                 query = Queries(*(table[name][row].cpu() for name in ("source", "path", "target")))
                 walks.append(walk(on_cpu, graph, query, top=1))
         note = (
-            "Test queries of each length. On the way stand the entities that the model chose, with "
-            "their probabilities, at the end its best answer. Marked is whether the triples of all "
-            "splits lead there by the relations so far."
+            "Test queries of each length, from the source on the left. After each relation stands "
+            "the entity that the model chose, at the end its best answer, with their "
+            "probabilities; ** begins the name of an inverse. Red and struck through is an entity "
+            "to which the triples of all splits do not lead by the relations so far."
         )
-        return (Examples("Decoded paths", note, tuple(map(_shown, walks))),)
+        return (Examples("Decoded paths", note, tuple(map(_shown, walks)), chains=True),)
 
     def commands(self) -> Mapping[str, Callable[..., str | Iterator[str]]]:
         return Commands(Paths).by_name()
@@ -272,7 +318,7 @@ def _shown(walked: Walk) -> tuple[Shown, ...]:
     return (
         Shown("source", walked.source),
         *(
-            Shown(f"{relation} ({stop.probability:.0%})", stop.entity, right=stop.known)
+            Shown(f"{relation}, {stop.probability:.0%}", stop.entity, right=stop.known)
             for relation, stop in zip(between, stops, strict=True)
         ),
     )
