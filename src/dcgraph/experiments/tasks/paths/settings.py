@@ -193,7 +193,7 @@ PRESETS: Mapping[str, PathSettings] = {
 """What `dcgraph train paths` does is the first, for others need a GPU, or a graph of one's own."""
 
 FITTED = (
-    "epochs", "batch", "dim", "schedule_steps", "evaluate_every",
+    "epochs", "batch", "dim", "schedule_steps", "evaluations", "evaluate_every",
     "beta_share", "gamma", "alpha_step",
 )  # fmt: skip
 """What preset auto leaves open: :func:`fitted` chooses them for a graph."""
@@ -229,6 +229,8 @@ def fitted(settings: PathSettings, size: Size, chosen: Collection[str] = ()) -> 
     epochs = max(1, settings.epochs)
     settings = free(schedule_steps=min(per_epoch, max(1, round(_SCHEDULE_STEPS / epochs))))
     schedule_steps = epochs * settings.schedule_steps
+    if settings.evaluate_every == 1:
+        settings = free(evaluations=-(-_EVALUATIONS // epochs))
     return free(
         evaluate_every=max(1, epochs // _EVALUATIONS) if settings.evaluations == 1 else 1,
         beta_share=round(1 / math.log(max(size.entities, 3)), 4),

@@ -94,12 +94,12 @@ class Paths(Task[PathSettings]):
     def fitted(
         self, settings: PathSettings, chosen: Collection[str], data_dir: Path | None = None
     ) -> PathSettings:
-        source, _ = _loaded(settings.graph, data_dir or self._data_dir, settings.protocol)
+        source, _ = self._loaded(settings, data_dir)
         examples = tuple(map(len, training_paths(source, settings)))
         return fitted(settings, Size(len(source.graph.entities), examples), chosen)
 
     def data(self, settings: PathSettings, data_dir: Path | None = None) -> Data:
-        source, asked = _loaded(settings.graph, data_dir or self._data_dir, settings.protocol)
+        source, asked = self._loaded(settings, data_dir)
         self._graphs[settings.graph] = source.graph
         train = [group.packed() for group in training_paths(source, settings)]
         splits: dict[str, list[Batch]] = {"train": train}
@@ -196,6 +196,15 @@ class Paths(Task[PathSettings]):
                 found |= _all_metrics(ranks, settings.protocol, decoder, True)
         return found
 
+    def _loaded(
+        self, settings: PathSettings, data_dir: Path | None
+    ) -> tuple[PathData, dict[str, EvaluationSet]]:
+        graph, stamp = settings.graph, ""
+        if is_one_file(graph):
+            path = Path(graph).resolve()
+            stamp = f"{path} {path.stat().st_mtime_ns} {path.stat().st_size}"
+        return _loaded(graph, data_dir or self._data_dir, settings.protocol, stamp)
+
     def _asked(self, settings: PathSettings, data: Data, split: str) -> EvaluationSet:
         entities = len(self.graph(settings.graph).entities)
         tables = list(data.tables(split))
@@ -222,7 +231,7 @@ class Paths(Task[PathSettings]):
     def remarks(
         self, model: nn.Module, settings: PathSettings, data_dir: Path | None = None
     ) -> Sequence[Remark]:
-        source, _ = _loaded(settings.graph, data_dir or self._data_dir, settings.protocol)
+        source, _ = self._loaded(settings, data_dir)
         return learned(model, source).remarks()
 
     def categories(self, settings: PathSettings) -> Sequence[str]:
@@ -254,9 +263,12 @@ class Paths(Task[PathSettings]):
 
 @lru_cache(maxsize=2)
 def _loaded(
-    graph: str, data_dir: Path | None, protocol: Protocol
+    graph: str, data_dir: Path | None, protocol: Protocol, stamp: str
 ) -> tuple[PathData, dict[str, EvaluationSet]]:
-    """Reading, sampling and finding what queries reach take a while: once for a program."""
+    """Reading, sampling and finding what queries reach take a while: once for a program.
+
+    A file that has changed since has another stamp.
+    """
     source = load(graph, data_dir)
     return source, evaluation_sets(source, protocol)
 

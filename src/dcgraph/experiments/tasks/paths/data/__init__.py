@@ -100,7 +100,7 @@ def load(
     them is kept in the disk cache ``cache``, or else the user's.
     """
     if is_one_file(name):
-        graph, about = read_one(Path(name))
+        graph, about = read_one(Path(name), seed)
         for line in about.splitlines():
             _log.info("%s", line)
         return PathData(graph, sample(graph, seed))
@@ -120,10 +120,10 @@ def load(
     return PathData(graph, splits)
 
 
-def load_graph(name: str, data_dir: Path | None = None) -> KnowledgeGraph:
-    """Only the graph."""
+def load_graph(name: str, data_dir: Path | None = None, seed: int = 0) -> KnowledgeGraph:
+    """Only the graph; the seed is that of the split of one file."""
     if is_one_file(name):
-        return read_one(Path(name))[0]
+        return read_one(Path(name), seed)[0]
     return read_graph(_files_of(name, data_dir), name)
 
 
@@ -165,12 +165,22 @@ def _queries_of(split: str, files: Mapping[str, Path]) -> Path | None:
     return pick(files, [f"paths/{name}" for name in SPLITS[split]], (".npz", *TEXT))
 
 
+def example() -> bytes:
+    """A small graph in one file: made-up royal families, their towns and regions."""
+    return (package_files(__package__) / "royals.tsv").read_bytes()
+
+
 def write(folder: Path, data: PathData) -> dict[Path, int]:
     """Files that :func:`load` reads, in gzip; gives them and how many lines each of them has.
 
     What stands in the folder may be overwritten, but other files there might be read in place of
     these, and are an error.
     """
+    for split, triples in data.graph.triples.items():
+        if not len(triples):
+            raise DataError(
+                f"there are no triples for {split}, which a folder needs; train on the file itself."
+            )
     names = {"entities", "relations", *(SPLITS[split][0] for split in data.graph.triples)}
     for path in files_in(folder).values():
         if path.name not in {f"{name}.txt.gz" for name in names}:

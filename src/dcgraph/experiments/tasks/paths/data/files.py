@@ -68,8 +68,8 @@ def read_graph(files: Mapping[str, Path], name: str) -> KnowledgeGraph:
         if found[split] is None:
             raise DataError(
                 f"{name} has no {split}.txt or {split}.txt.gz; put a file of triples there, with a "
-                "head, a relation and a tail per line, between tabs. Or name one file of triples in "
-                "place of a folder: it is split."
+                "head, a relation and a tail per line, between tabs. Or name one file of triples "
+                "in place of a folder: it is split."
             )
     return graph_of(
         {split: path for split, path in found.items() if path is not None},
