@@ -46,7 +46,6 @@ def test_one_file_is_enough(here: Path, capsys: pytest.CaptureFixture[str]) -> N
     shown = capsys.readouterr()
     assert "ring.csv: 72 triples between commas, 24 entities, 3 relations." in shown.err
     assert "Split: 58 triples for training, 7 for validation, 7 for test" in shown.err
-    assert "no dials attached" not in shown.err
     assert "The model recalls " in shown.out and "Warning: it has not learned" in shown.out
     assert "Report: runs/paths-ring/report.html" in shown.out
     page = Path("runs/paths-ring/report.html").read_text()
