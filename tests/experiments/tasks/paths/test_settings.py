@@ -126,4 +126,4 @@ def test_what_is_chosen_stays_and_the_rest_fits_to_it() -> None:
 
 
 def test_a_table_with_few_paths_is_trained_on_too() -> None:
-    assert fitted(AUTO, Size(7, (8, 3, 8))).batch == 3 - 1
+    assert fitted(AUTO, Size(7, (8, 3, 8))).batch == 3

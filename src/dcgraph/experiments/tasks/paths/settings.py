@@ -221,10 +221,10 @@ def fitted(settings: PathSettings, size: Size, chosen: Collection[str] = ()) -> 
     def free(**values: Any) -> PathSettings:
         return replace(settings, **{k: v for k, v in values.items() if k not in chosen})
 
-    smallest, largest = min(size.examples), max(size.examples)
-    settings = free(batch=max(1, min(_power_of_two(largest / 3), smallest, _BATCH)), dim=_DIM)
+    fewest = min(size.examples)  # every length gives at least one batch
+    settings = free(batch=min(fewest, _batch_for(fewest)), dim=_DIM)
     per_epoch = max(1, sum(examples // settings.batch for examples in size.examples))
-    steps = min(_STEPS[1], max(_STEPS[0], _EPOCHS * per_epoch))
+    steps = min(_MOST_STEPS, _STEPS + _EPOCHS * per_epoch)
     settings = free(epochs=max(1, round(steps / per_epoch)))
     epochs = max(1, settings.epochs)
     settings = free(schedule_steps=min(per_epoch, max(1, round(_SCHEDULE_STEPS / epochs))))
@@ -239,15 +239,19 @@ def fitted(settings: PathSettings, size: Size, chosen: Collection[str] = ()) -> 
     )
 
 
-_STEPS = 2_000, 30_000  # of a run: at least, because small graphs need them, and at most
-_EPOCHS = 25  # between these bounds
-_BATCH = 128  # at most
-_DIM = 64
+_STEPS, _EPOCHS = 2_000, 8  # a run has so many steps and so many epochs more ...
+_MOST_STEPS = 30_000  # ... until it takes too long
+_DIM = 32
 _SCHEDULE_STEPS = 150  # of a run, about
 _EVALUATIONS = 10
 _GAMMA, _ALPHA = 4.8, 3.0  # times one over the schedule steps: as in preset small
 
 
-def _power_of_two(number: float) -> int:
-    """The largest that is not above a number; 1, if none is."""
-    return int(2 ** max(0, math.floor(math.log2(number))))
+def _batch_for(examples: int) -> int:
+    """A power of two: a third of the examples at most, up to 128, and of many examples up to 512.
+
+    >>> [_batch_for(examples) for examples in (10, 240, 2_400, 8_000, 100_000)]
+    [8, 64, 128, 128, 512]
+    """
+    small, large = min(128.0, max(8.0, examples / 3)), min(512.0, examples / 60)
+    return int(2 ** math.floor(math.log2(max(small, large))))
