@@ -178,8 +178,8 @@ SMALL = PathSettings(
 
 AUTO = PathSettings(
     graph="umls", length=3, protocol="all", monitor="MRR", validate_on="trained", inverse="paths",
-    estimator="straight_through_gumbel_softmax", gate="vector", init=0.1, lr=3e-3, decay=0.5,
-    tau=1.0, subject_dropout=0.3, object_dropout=0.3, relation_dropout=0.3,
+    triples=3, estimator="straight_through_gumbel_softmax", gate="vector", init=0.1, lr=5e-3,
+    decay=0.5, tau=1.0, subject_dropout=0.5, relation_dropout=0.5,
 )  # fmt: skip
 
 PRESETS: Mapping[str, PathSettings] = {
@@ -213,9 +213,9 @@ def fitted(settings: PathSettings, size: Size, chosen: Collection[str] = ()) -> 
     A small graph needs many epochs for enough steps, and a large one few. Schedules and evaluations
     have their shares of the run, however long it is. Noise has its largest value at tau.
 
-    >>> some = fitted(AUTO, Size(100, (240, 240, 240)))
+    >>> some = fitted(AUTO, Size(100, (720, 240, 240)))
     >>> some.batch, some.dim, some.epochs
-    (64, 64, 222)
+    (64, 32, 126)
     """
 
     def free(**values: Any) -> PathSettings:
