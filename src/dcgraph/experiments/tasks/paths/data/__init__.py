@@ -129,7 +129,7 @@ def load_graph(name: str, data_dir: Path | None = None, seed: int = 0) -> Knowle
 
 def is_one_file(name: str) -> bool:
     """Whether a graph is a file of triples, which is split whenever it is read."""
-    return name not in GRAPHS and Path(name).exists() and not Path(name).is_dir()
+    return name not in GRAPHS and Path(name).is_file()
 
 
 def _files_of(name: str, data_dir: Path | None) -> dict[str, Path]:
