@@ -172,6 +172,12 @@ def test_a_graph_with_few_paths_gives_all_of_them(caplog: pytest.LogCaptureFixtu
     assert caplog.messages == ["Fewer paths for test than triples, of length 3, 5."]
 
 
+def test_rare_paths_are_found_though_many_draws_are_known_ones() -> None:
+    pairs = graph_of({"train": [(2 * k, 0, 2 * k + 1) for k in range(150)]})
+    found = distinct_walks(pairs.adjacency(), 2, 1_000, STREAM, NONE)
+    assert len(found) == 300, "there and back from either end, and nothing else"
+
+
 def test_a_split_without_triples_has_paths_and_without_paths_is_none() -> None:
     ring = [(k, 0, (k + 1) % 30) for k in range(30)]
     splits = sample(graph_of({"train": ring, "validation": [], "test": []}), 0)
