@@ -261,7 +261,7 @@ def notebook() -> str:
     cells_ = []
     for k, text in enumerate(re.split(r"^```(?:python)?\n", page, flags=re.MULTILINE)):
         kind = "code" if k % 2 else "markdown"
-        cell = {"cell_type": kind, "id": f"cell-{k}", "metadata": {}}
+        cell: dict[str, Any] = {"cell_type": kind, "id": f"cell-{k}", "metadata": {}}
         cell["source"] = text.strip().splitlines(keepends=True)
         if kind == "code":
             cell |= {"execution_count": None, "outputs": []}
