@@ -231,7 +231,7 @@ def test_wrong_arguments(tmp_path: Path) -> None:
         fit(tmp_path, DialsCallback(lambda model, steps: 0.5), 1)  # type: ignore[arg-type,return-value]
     _, trainer = fit(tmp_path, DialsCallback(dc.Dials(alpha=lambda t: 0.5)), 1)
     trainer.save_checkpoint(tmp_path / "own.ckpt")
-    trainer.callbacks = []
+    trainer.callbacks = []  # type: ignore[attr-defined]
     trainer.save_checkpoint(tmp_path / "none.ckpt")
     with pytest.raises(ValueError, match="the checkpoint was saved without dials"):
         fit(tmp_path, DialsCallback(make_dials()), 2, tmp_path / "none.ckpt")
