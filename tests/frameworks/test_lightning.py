@@ -231,5 +231,11 @@ def test_wrong_arguments(tmp_path: Path) -> None:
         fit(tmp_path, DialsCallback(lambda model, steps: 0.5), 1)  # type: ignore[arg-type,return-value]
     _, trainer = fit(tmp_path, DialsCallback(dc.Dials(alpha=lambda t: 0.5)), 1)
     trainer.save_checkpoint(tmp_path / "own.ckpt")
+    trainer.callbacks = []  # type: ignore[attr-defined]
+    trainer.save_checkpoint(tmp_path / "none.ckpt")
+    with pytest.raises(ValueError, match="the checkpoint was saved without dials"):
+        fit(tmp_path, DialsCallback(make_dials()), 2, tmp_path / "none.ckpt")
+    with pytest.raises(ValueError, match=r"counts 0 optimizer steps, .* largest number of steps"):
+        fit(tmp_path, DialsCallback(lambda model, steps: make_dials()), -1)
     with pytest.raises(ValueError, match="saved with every=1, but these dials have every=2"):
         fit(tmp_path, DialsCallback(make_dials()), 2, tmp_path / "own.ckpt")

@@ -135,8 +135,12 @@ def test_what_cannot_be_resumed_is_said(tmp_path: Path) -> None:
 
     train(tmp_path / "first", Silent(make_dials()), 5)
     half = tmp_path / "first/checkpoint-5"
-    with pytest.raises(ValueError, match="saved without dials"):
+    with pytest.raises(ValueError, match=r"saved without dials; .* dials\.seek\(step\)"):
         train(tmp_path / "second", DialsCallback(make_dials()), 10, half)
+    there = DialsCallback(dials := make_dials())
+    dials.seek(5)
+    train(tmp_path / "second", there, 10, half)
+    assert there.dials.state_dict()["calls"] == 10
     state = json.loads((half / "trainer_state.json").read_text())
     own = state["stateful_callbacks"].pop("Silent")
     state["stateful_callbacks"]["DialsCallback"] = [own, own]

@@ -82,6 +82,17 @@ def _made(make: MakeDials, model: nn.Module, steps: int) -> Dials:
     return dials
 
 
+def resume(dials: Dials, state: dict[str, Any] | None) -> None:
+    """Go on where the checkpoint was written."""
+    if state is not None:
+        dials.load_state_dict(state)
+    elif dials.state_dict()["calls"] == 0:
+        raise ValueError(
+            "the checkpoint was saved without dials; pass dials that are where they were then, by "
+            "dials.seek(step)."
+        )
+
+
 def values_to_log(dials: Dials) -> dict[str, float]:
     """By the names of their curves; a curve for each replica of a population."""
     shown: dict[str, float] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from torch.optim import Optimizer
 
 from ..dials import Dials
 from ..noise import reseed
-from ._settings import MakeDials, check, made_for, settings_of, values_to_log
+from ._settings import MakeDials, check, made_for, resume, settings_of, values_to_log
 
 if TYPE_CHECKING:
     from pytorch_lightning import Callback, LightningModule, Trainer
@@ -95,11 +96,12 @@ class DialsCallback(Callback):
         if trainer.fit_loop.restarted_mid_epoch or not self._early:  # some strategies load late
             self._restore_random_state()
         saved = self._loaded.get("settings")
-        steps = 0 if self._dials is not None else int(trainer.estimated_stepping_batches)
+        total = 0 if self._dials is not None else trainer.estimated_stepping_batches
+        steps = int(total) if math.isfinite(total) else 0
         self._dials = made_for(self._dials or self._given, pl_module, steps, saved)
         self._dials.attach(pl_module)
-        if "dials" in self._loaded:
-            self._dials.load_state_dict(self._loaded["dials"])
+        if trainer.ckpt_path is not None:
+            resume(self._dials, self._loaded.get("dials"))
         self._loaded = {}
         self._follow(trainer)
 

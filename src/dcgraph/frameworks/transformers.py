@@ -17,7 +17,15 @@ except ImportError as error:
     ) from error
 
 from ..dials import Dials
-from ._settings import MakeDials, check, made_for, settings_of, values_to_log, with_settings
+from ._settings import (
+    MakeDials,
+    check,
+    made_for,
+    resume,
+    settings_of,
+    values_to_log,
+    with_settings,
+)
 
 __all__ = ["DialsCallback"]
 
@@ -80,12 +88,9 @@ class DialsCallback(TrainerCallback, ExportableState):
         self._dials = made_for(self._dials or self._given, model, state.max_steps, settings)
         self._dials.attach(model)
         if state.global_step:
-            if "position" not in saved.get("attributes", {}):
-                raise ValueError(
-                    "the checkpoint was saved without dials; give the Trainer that saves it this "
-                    "callback, or set the step yourself: dials.seek(step), then train without it."
-                )
-            self._dials.load_state_dict(saved["attributes"]["position"])
+            resume(self._dials, saved.get("attributes", {}).get("position"))
+            callbacks: Any = state.stateful_callbacks  # of a checkpoint that may know of no dials,
+            callbacks.setdefault(type(self).__name__, self.state())  # where the Trainer cannot save
 
     def _saved_in(self, state: TrainerState) -> dict[str, Any]:
         callbacks: Any = state.stateful_callbacks or {}
