@@ -215,3 +215,13 @@ def test_nodes_have_the_same_names_in_a_compiled_model() -> None:
     for one in (model, compiled_module(model), inner, compiled_module(inner)):
         assert [name for name, _ in dc.named_nodes(one)] == ["0", "1.0"]
     assert [name for name, _ in dc.named_nodes(compiled_module(node))] == ["Discrete"]
+
+
+def test_recommended_settings_of_a_compiled_model() -> None:
+    """Its nodes are not observed in compiled code; those of the model inside are."""
+    model = nn.Sequential(dc.Discrete(64, 50, init_std=3.0))
+    compiled, u = torch.compile(model, backend="eager"), torch.randn(20, 64)
+    dials = dc.Dials.recommended(compiled, lambda: model(u), steps=100, verbose=False)
+    assert dials.values()["tau"] > 2
+    with pytest.raises(ValueError, match="compile it afterwards"):
+        dc.Dials.recommended(compiled, lambda: compiled(u), steps=100, verbose=False)
