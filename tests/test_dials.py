@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import pickle
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -181,7 +182,7 @@ def test_recommended_settings_of_a_population(capsys: pytest.CaptureFixture[str]
     spreads = []
     for index in range(3):
         one = population.replica(index)
-        spreads += logit_spreads(one, lambda one=one, own=u[index]: one(own))
+        spreads += logit_spreads(one, partial(one, u[index]))
     before = torch.get_rng_state(), [p.clone() for p in population.parameters()]
     dials = dc.Dials.recommended(population, lambda: population(u, in_dims=0), steps=1000)
     said = capsys.readouterr().out
@@ -193,6 +194,31 @@ def test_recommended_settings_of_a_population(capsys: pytest.CaptureFixture[str]
     assert torch.equal(before[0], torch.get_rng_state())
     assert all(map(torch.equal, before[1], population.parameters()))
     assert population.training and population(u[0]).shape == (3, 50, 64)
+
+
+def test_recommended_noise_follows_the_tau_of_every_replica() -> None:
+    population = dc.Population(lambda: dc.Discrete(4, 3), range(2))
+    dials = dc.Dials.recommended(population, steps=500, tau=[2.0, 8.0], verbose=False)
+    end = 1 - math.exp(-2)
+    assert dials.at(500)["beta"] == pytest.approx([2 * end, 8 * end], rel=1e-3)
+    assert population.stacked.get_buffer("categorical.tau").tolist() == [2.0, 8.0]
+    with pytest.raises(ValueError, match="tau is a schedule"):
+        dc.Dials.recommended(population, steps=9, tau=[2.0, dc.constant(8.0)])
+
+
+def test_calls_with_nothing_but_padding_do_not_count_in_the_spread() -> None:
+    """As the last steps of a loop over sequences that are all shorter."""
+    node = dc.Categorical()
+    theta, none = torch.tensor([[0.0, 8.0]]), torch.tensor([False])
+
+    def calls() -> None:
+        for rows in (none, none, ~none, none):
+            node(theta, rows=rows)
+
+    dials = dc.Dials.recommended(node, calls, steps=100, verbose=False)
+    assert dials.values()["tau"] == 4.0
+    with pytest.raises(ValueError, match="on padding only"):
+        dc.Dials.recommended(node, lambda: node(theta, rows=none), steps=100)
 
 
 def test_replicas_one_after_the_other_do_what_they_do_together() -> None:

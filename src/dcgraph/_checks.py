@@ -174,6 +174,17 @@ def check_mask(mask: Tensor, logits: Tensor) -> None:
         )
 
 
+def check_valid(rows: object, vectors: Tensor) -> None:
+    """rows=: one bool for each vector."""
+    if isinstance(rows, Tensor) and rows.dtype == torch.bool and rows.shape == vectors.shape[:-1]:
+        return
+    kind = f"{rows.dtype} of shape {tuple(rows.shape)}" if isinstance(rows, Tensor) else repr(rows)
+    raise ValueError(
+        f"rows are {kind}; pass a bool tensor of shape {tuple(vectors.shape[:-1])}, one entry "
+        "for each vector, False where it is padding."
+    )
+
+
 _LARGEST_NOISE = 44.0
 
 

@@ -119,7 +119,7 @@ def dialled(model: nn.Module) -> list[Dialled]:
 
 
 def attach(model: nn.Module, clock: Clock) -> None:
-    """The nodes of a model are told by which clock they go."""
+    """The nodes of a model go by a clock."""
     for module in dialled(model):
         module._attention.clock = clock
 

@@ -195,14 +195,16 @@ def logit_spreads(model: nn.Module, closure: Callable[[], object]) -> list[float
 
     def record(event: Event) -> None:
         if event.categories and id(event.source) in own:
-            spreads.append(event.spread())
+            spread = event.spread()
+            if not math.isnan(spread):  # of a call whose rows are all padding
+                spreads.append(spread)
 
     with restored(model), forked(model), torch.no_grad(), observing(record), apart():
         model.train()
         closure()
     if not spreads:
         raise ValueError(
-            "the closure called no node of the model; call the model inside it, and compile it "
-            "afterwards."
+            "the closure called no node of the model, or on padding only; call the model inside "
+            "it, and compile it afterwards."
         )
     return spreads

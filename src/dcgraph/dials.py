@@ -96,9 +96,9 @@ class Dials:
         closure: Callable[[], object] | None = None,
         steps: int = 20_000,
         *,
-        tau: Setting | None = None,
-        beta: Setting | None = None,
-        alpha: Setting | None = None,
+        tau: Setting | Sequence[Setting] | None = None,
+        beta: Setting | Sequence[Setting] | None = None,
+        alpha: Setting | Sequence[Setting] | None = None,
         every: int | None = None,
         verbose: bool = True,
     ) -> Dials:
@@ -130,7 +130,9 @@ class Dials:
         every = 2: 500 schedule steps in the run.
         """
         if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
-            raise ValueError(f"steps={steps}, but a run has at least one training step.")
+            raise ValueError(
+                f"steps={steps}, but a run has a whole number of training steps, >= 1."
+            )
         every = max(1, steps // _SCHEDULE_STEPS) if every is None else every
         reasons = []
         if not _has_choices(model):
@@ -146,14 +148,18 @@ class Dials:
             reasons.append(reason)
         moves = steps / every
         if beta is None:
-            if not isinstance(tau, int | float):
+            taus = list(tau) if isinstance(tau, list | tuple) else [tau]
+            numbers = [one for one in taus if isinstance(one, int | float)]
+            if len(numbers) < len(taus):
                 raise ValueError(
                     "tau is a schedule, which beta cannot follow by itself; give beta."
                 )
-            beta = temp_match(tau, _rounded(2 / moves))
-            half, last = round(math.log(2) / 2 * steps), beta(round(moves)) / tau
+            betas = [temp_match(one, _rounded(2 / moves)) for one in numbers]
+            beta = betas if isinstance(tau, list | tuple) else betas[0]
+            half, last = round(math.log(2) / 2 * steps), 1 - math.exp(-2)
+            shown = tau if isinstance(tau, int | float) else "tau"
             reasons.append(
-                f"beta = temp_match({tau}, gamma={2 / moves:.3g}): half of tau after {half:,} of "
+                f"beta = temp_match({shown}, gamma={2 / moves:.3g}): half of tau after {half:,} of "
                 f"{steps:,} steps, {last:.0%} at the end.".replace("%", " %")
             )
         if alpha is None:

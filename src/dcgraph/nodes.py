@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from ._arguments import Codebook, Decode, Distribution, Gate, Residual, check_choice
-from ._checks import Dial
+from ._checks import Dial, check_valid
 from ._dialled import Dialled
 from ._observe import Event, is_observed, notify
 from .codebook import choose
@@ -395,12 +395,7 @@ def _blank(vectors: Tensor, rows: Tensor | None) -> Tensor:
     """Zeros in place of padding: whatever is in it, NaN too, reaches nothing."""
     if rows is None:
         return vectors
-    if not isinstance(rows, Tensor) or rows.dtype != torch.bool or rows.shape != vectors.shape[:-1]:
-        kind = f"{rows.dtype} of shape {tuple(rows.shape)}" if isinstance(rows, Tensor) else rows
-        raise ValueError(
-            f"rows are {kind}; pass a bool tensor of shape {tuple(vectors.shape[:-1])}, one entry "
-            "for each vector, False where it is padding."
-        )
+    check_valid(rows, vectors)
     return torch.where(rows.unsqueeze(-1), vectors, 0.0)
 
 
@@ -436,6 +431,11 @@ def _filled(v: Tensor, rows: Tensor, fill: Tensor | str, u: Tensor) -> Tensor:
         if fill == "zero":
             return torch.where(rows.unsqueeze(-1), v, 0.0)
         fill = u
+    if not isinstance(fill, Tensor):
+        raise TypeError(
+            f'fill={fill!r} is a {type(fill).__name__}; pass "input", "zero" or a tensor of the '
+            f"output's shape {tuple(v.shape)}."
+        )
     if fill.shape != v.shape:
         raise ValueError(
             f"padding cannot come out as a fill of shape {tuple(fill.shape)}, for the output has "
