@@ -84,6 +84,14 @@ def test_the_gate_of_padding_is_not_drawn(gate: Gate, mode: str) -> None:
         assert abs(kept.mean() - 0.5) < 0.1
 
 
+@pytest.mark.parametrize("alpha", [0, 0.0, 1.0])
+def test_padding_keeps_its_value_where_the_gate_is_sure(alpha: float) -> None:
+    value, residual = torch.zeros(2, 3, 2), torch.ones(2, 3, 2)
+    for mode in ("drop", "replace"):
+        out = dc.drop_residual(value, residual, alpha, mode=mode, rows=VALID)  # type: ignore[arg-type]
+        assert (out[~VALID] == 0).all() and (out[VALID] == 1 - alpha).all()
+
+
 def test_empty_rows_are_no_error_where_they_are_padding() -> None:
     theta = torch.randn(2, 3, 5)
     theta[~VALID] = -torch.inf
