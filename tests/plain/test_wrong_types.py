@@ -11,6 +11,7 @@ from torch import nn
 
 import dcgraph as dc
 from dcgraph.codebook._functions import using
+from dcgraph.structures import TreeEdges
 
 LOGITS = torch.zeros(3, 4)
 relax: Any = dc.gumbel_softmax
@@ -61,6 +62,10 @@ def packed_sequence() -> object:
         (lambda: population(lambda: 3, [0]), "build made a int; it must make a torch.nn.Module"),
         (lambda: lstm(4, 3)(packed_sequence()), "is a PackedSequence, .* padded sequences"),
         (lambda: discrete(4, 3)(QUERY, rows=VALID, fill=0.0), 'fill=0.0 is a float; pass "input"'),
+        (
+            lambda: TreeEdges("arborescence")(torch.zeros(3, 3), rows=torch.ones(3)),
+            r"used \(rows= of a node\) is of type torch.float32",
+        ),
         (lambda: favour(LOGITS.int(), 0), "logits are a torch.int32; pass the parameter"),
         (lambda: favour(nn.Sequential(), 0), "logits are a Sequential; .* torch.nn.Linear"),
         (lambda: favour(LOGITS, True), "category=True is a bool; pass its number"),
