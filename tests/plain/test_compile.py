@@ -203,8 +203,8 @@ def test_a_large_node_compiles() -> None:
     assert torch.equal(torch.compile(node, fullgraph=True)(u), node(u))
 
 
-def compiled_module(module: nn.Module) -> nn.Module:
-    compiled = torch.compile(module)
+def compiled_module(module: nn.Module, backend: str = "inductor") -> nn.Module:
+    compiled = torch.compile(module, backend=backend)
     assert isinstance(compiled, nn.Module)
     return compiled
 
@@ -221,7 +221,7 @@ def test_nodes_have_the_same_names_in_a_compiled_model() -> None:
 def test_recommended_settings_of_a_compiled_model() -> None:
     """Its nodes are not observed in compiled code; those of the model inside are."""
     model = nn.Sequential(dc.Discrete(64, 50, init_std=3.0))
-    compiled, u = torch.compile(model, backend="eager"), torch.randn(20, 64)
+    compiled, u = compiled_module(model, "eager"), torch.randn(20, 64)
     dials = dc.Dials.recommended(compiled, lambda: model(u), steps=100, verbose=False)
     assert dials.values()["tau"] > 2
     with pytest.raises(ValueError, match="compile it afterwards"):
