@@ -1,6 +1,6 @@
 """Networks of logic gates, 6 and 12 layers deep: each gate is one of 16 functions of two bits.
 
-    python examples/logic_gates.py            # one to two minutes on 2 CPU cores
+    python examples/logic_gates.py            # about three minutes on 2 CPU cores
     python examples/logic_gates.py --quick    # a few seconds, to see that it runs
 
 The network adds two numbers of 5 bits; half of the 1,024 pairs are for training, the others for the

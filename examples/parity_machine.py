@@ -1,6 +1,6 @@
 """A recurrent machine whose state is one of 8 symbols: trained on 8 bits, exact on any number.
 
-    python examples/parity_machine.py            # one to two minutes on 2 CPU cores
+    python examples/parity_machine.py            # about two minutes on 2 CPU cores
     python examples/parity_machine.py --quick    # a few seconds, to see that it runs
 
 Strings of 1 to 8 bits come in, bit by bit; the label is their parity, or their number modulo 5.
