@@ -68,15 +68,15 @@ def test_own_model(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_other_seeds_of_own_model_reach_what_the_page_says() -> None:
-    """The two of seven in which each of the two methods did worst: 0.89, 0.81 and 0.93, 0.80."""
+    """The two of seven in which each of the two methods did worst: 0.85, 0.93 and 0.97, 0.84."""
     code = "\n".join(blocks("docs/own-model.md")[:3])  # until both are trained
     threads = torch.get_num_threads()
     try:
-        for seed in (3, 5):
+        for seed in (6, 7):
             names: dict[str, Any] = {"__name__": "page"}
             assert code.count("torch.manual_seed(1)") == 1
             exec(code.replace("torch.manual_seed(1)", f"torch.manual_seed({seed})"), names)
-            assert names["accuracy"](names["both"]) > 0.85
+            assert names["accuracy"](names["both"]) > 0.78
             assert 0.7 < names["accuracy"](names["plain"]) < 0.97
     finally:
         torch.set_num_threads(threads)
@@ -110,6 +110,27 @@ def test_frameworks(
     twice = torch.cat([names["x"], names["x"]])
     torch.testing.assert_close(torch.tensor(names["found"]), names["model"](twice))
     torch.testing.assert_close(names["program"](twice), names["model"](twice))
+
+
+def test_recurrent(capsys: pytest.CaptureFixture[str]) -> None:
+    names = run("docs/recurrent.md")
+    assert names["dials"].values()["alpha"] == 0
+    steps = capsys.readouterr().out.splitlines()[-6:]
+    assert [step.split().count("-") for step in steps] == [0, 1, 2, 3, 3, 3], (
+        "those that have ended"
+    )
+
+
+def test_dropres() -> None:
+    names = run("docs/dropres.md")
+    assert torch.equal(names["y"], names["x"])
+
+
+def test_start(capsys: pytest.CaptureFixture[str]) -> None:
+    names = run("docs/start.md")
+    assert "0.9000" in capsys.readouterr().out
+    assert 5 < names["large"].logits(names["u"]).std() < 6.5
+    assert 0.8 < names["small"].logits(names["u"]).std() < 1.2
 
 
 def test_chain_does_not_train(capsys: pytest.CaptureFixture[str]) -> None:

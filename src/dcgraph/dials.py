@@ -100,27 +100,28 @@ class Dials:
     def recommended(
         cls,
         model: torch.nn.Module,
-        closure: Callable[[], object],
+        closure: Callable[[], object] | None = None,
         steps: int = 20_000,
         *,
-        tau: Setting | None = None,
-        beta: Setting | None = None,
-        alpha: Setting | None = None,
+        tau: Setting | Sequence[Setting] | None = None,
+        beta: Setting | Sequence[Setting] | None = None,
+        alpha: Setting | Sequence[Setting] | None = None,
         every: int | None = None,
         verbose: bool = True,
     ) -> Dials:
         r"""The settings to start with, attached to ``model``, and why they were chosen.
 
         tau is the spread of the logits at the start (their standard deviation within a row, the
-        median over the nodes), to the next power of 2 and at least 1. beta is
+        median over the nodes), to the next power of 2 and at least 2. beta is
         :math:`\mathrm{temp\_match}(\tau, 2 / n)`, n the number of schedule steps: it passes tau / 2
         after a third of the run. alpha rises from 0 to 1 in the first quarter. A schedule step is
         a 500th of the run.
 
         Args:
-            model: a model with discrete nodes.
+            model: a model with discrete nodes, or a population: one tau for all its replicas.
             closure: calls the model on a batch, such as ``lambda: model(x)``; its result is not
-                used. It runs in training mode without gradients, and nothing changes by it.
+                used. It runs in training mode without gradients, and nothing changes by it. Where
+                tau is given it is not needed.
             steps: training steps of the whole run: how often you will call :meth:`step`.
             tau, beta, alpha, every: what you would rather choose yourself.
             verbose: print what was chosen and why.
@@ -136,22 +137,36 @@ class Dials:
         every = 2: 500 schedule steps in the run.
         """
         if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
-            raise ValueError(f"steps={steps}, but a run has at least one training step.")
+            raise ValueError(
+                f"steps={steps}, but a run has a whole number of training steps, >= 1."
+            )
         every = max(1, steps // _SCHEDULE_STEPS) if every is None else every
         reasons = []
+        if not _has_choices(model):
+            tau, beta = 1.0 if tau is None else tau, 1.0 if beta is None else beta
+            reasons.append("tau and beta do not matter: the model has DropRes, but no choices.")
         if tau is None:
+            if closure is None:
+                raise ValueError(
+                    "tau is chosen from the logits; pass a closure that calls the model on a "
+                    "batch, or tau."
+                )
             tau, reason = _recommended_tau(model, closure)
             reasons.append(reason)
         moves = steps / every
         if beta is None:
-            if not isinstance(tau, int | float):
+            taus = list(tau) if isinstance(tau, list | tuple) else [tau]
+            numbers = [one for one in taus if isinstance(one, int | float)]
+            if len(numbers) < len(taus):
                 raise ValueError(
                     "tau is a schedule, which beta cannot follow by itself; give beta."
                 )
-            beta = temp_match(tau, _rounded(2 / moves))
-            half, last = round(math.log(2) / 2 * steps), beta(round(moves)) / tau
+            betas = [temp_match(one, _rounded(2 / moves)) for one in numbers]
+            beta = betas if isinstance(tau, list | tuple) else betas[0]
+            half, last = round(math.log(2) / 2 * steps), 1 - math.exp(-2)
+            shown = tau if isinstance(tau, int | float) else "tau"
             reasons.append(
-                f"beta = temp_match({tau}, gamma={2 / moves:.3g}): half of tau after {half:,} of "
+                f"beta = temp_match({shown}, gamma={2 / moves:.3g}): half of tau after {half:,} of "
                 f"{steps:,} steps, {last:.0%} at the end.".replace("%", " %")
             )
         if alpha is None:
@@ -343,18 +358,25 @@ def _rounded(value: float) -> float:
     return float(f"{value:.3g}")
 
 
+def _has_choices(model: torch.nn.Module) -> bool:
+    from ._dialled import dialled  # imports torch, which schedules do without
+
+    modules = dialled(model)
+    return not modules or any("tau" in module.dial_names for module in modules)
+
+
 def _recommended_tau(model: torch.nn.Module, closure: Callable[[], object]) -> tuple[float, str]:
     """From the spread of the logits of all nodes, and what it was."""
     from ._observe import logit_spreads  # imports torch, which schedules do without
 
     spreads = logit_spreads(model, closure)
     typical = sorted(spreads)[len(spreads) // 2]
-    tau = 2.0 ** max(0, math.ceil(math.log2(typical))) if typical > 0 else 1.0
+    tau = 2.0 ** max(1, math.ceil(math.log2(typical))) if typical > 0 else 2.0
     calls = "the node" if len(spreads) == 1 else f"{len(spreads)} calls of nodes"
     range_ = f"{min(spreads):.2g} to {max(spreads):.2g}, {typical:.2g} in the middle,"
     spread = f"{typical:.2g}" if len(spreads) == 1 else range_
-    rule = "the next power of 2" if typical > 1 else "1 is the least"
+    rule = "the next power of 2" if typical > 1 else "2 is the least, for they will grow"
     reason = f"tau = {tau:g}: the logits of {calls} spread by {spread} at the start; {rule}."
     if max(spreads) > 8 * max(1.0, min(spreads)):
-        reason += " They differ much: give parts of the model dials of their own."
+        reason += " They differ much: give parts of the model, or replicas, dials of their own."
     return tau, reason

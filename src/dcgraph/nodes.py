@@ -168,7 +168,7 @@ class Discrete(nn.Module):
             call. The default is "tied", or "separate" if ``g`` is given.
         width: width of the output, ``dim`` if not said.
         init_std: the codebook starts as N(0, init_std^2). With a tied codebook the logits grow
-            with it, and tau must fit: about 8 for 1.0, about 1 for ``dim ** -0.5``.
+            with it and with ``dim``, and tau must fit: :meth:`dcgraph.Dials.recommended` looks.
         residual: "drop" (the paper's DropRes), "replace", "weighted", "always" (see
             :func:`dcgraph.drop_residual`) or "none".
         gate: what shares one draw of the DropRes gate, see :func:`dcgraph.drop_residual`.
@@ -433,6 +433,11 @@ def _filled(v: Tensor, rows: Tensor, fill: Tensor | str, u: Tensor) -> Tensor:
         if fill == "zero":
             return torch.where(rows.unsqueeze(-1), v, 0.0)
         fill = u
+    if not isinstance(fill, Tensor):
+        raise TypeError(
+            f'fill={fill!r} is a {type(fill).__name__}; pass "input", "zero" or a tensor of the '
+            f"output's shape {tuple(v.shape)}."
+        )
     if fill.shape != v.shape:
         raise ValueError(
             f"padding cannot come out as a fill of shape {tuple(fill.shape)}, for the output has "
