@@ -194,7 +194,7 @@ PRESETS: Mapping[str, PathSettings] = {
 
 FITTED = (
     "epochs", "batch", "dim", "schedule_steps", "evaluations", "evaluate_every",
-    "beta_share", "gamma", "alpha_step",
+    "subject_dropout", "relation_dropout", "beta_share", "gamma", "alpha_step",
 )  # fmt: skip
 """What preset auto leaves open: :func:`fitted` chooses them for a graph."""
 
@@ -210,8 +210,10 @@ class Size:
 def fitted(settings: PathSettings, size: Size, chosen: Collection[str] = ()) -> PathSettings:
     """Preset auto for a graph of this size; what is ``chosen`` stays, and the rest fits to it.
 
-    A small graph needs many epochs for enough steps, and a large one few. Schedules and evaluations
-    have their shares of the run, however long it is. Noise has its largest value at tau.
+    A small graph needs many epochs for enough steps, and a large one few; a small one is learned by
+    heart at once, and needs dropout, while a large one needs more dimensions. Schedules and
+    evaluations have their shares of the run, however long it is. Noise has its largest value at
+    tau.
 
     >>> some = fitted(AUTO, Size(100, (720, 240, 240)))
     >>> some.batch, some.dim, some.epochs
@@ -222,7 +224,13 @@ def fitted(settings: PathSettings, size: Size, chosen: Collection[str] = ()) -> 
         return replace(settings, **{k: v for k, v in values.items() if k not in chosen})
 
     fewest = min(size.examples)  # every length gives at least one batch
-    settings = free(batch=min(fewest, _batch_for(fewest)), dim=_DIM)
+    large = fewest >= _LARGE
+    settings = free(
+        batch=min(fewest, _batch_for(fewest)),
+        dim=64 if large else 32,
+        subject_dropout=0.3 if large else 0.5,
+        relation_dropout=0.3 if large else 0.5,
+    )
     per_epoch = max(1, sum(examples // settings.batch for examples in size.examples))
     steps = min(_MOST_STEPS, _STEPS + _EPOCHS * per_epoch)
     settings = free(epochs=max(1, round(steps / per_epoch)))
@@ -241,7 +249,7 @@ def fitted(settings: PathSettings, size: Size, chosen: Collection[str] = ()) -> 
 
 _STEPS, _EPOCHS = 2_000, 8  # a run has so many steps and so many epochs more ...
 _MOST_STEPS = 30_000  # ... until it takes too long
-_DIM = 32
+_LARGE = 2_000  # examples of a length, of which more dimensions and less dropout learn more
 _SCHEDULE_STEPS = 150  # of a run, about
 _EVALUATIONS = 10
 _GAMMA, _ALPHA = 4.8, 3.0  # times one over the schedule steps: as in preset small
