@@ -6,7 +6,7 @@ BIN := .venv/bin
 # Most tests are too small for several threads, so that processes side by side are faster.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist worksteal
 
-.PHONY: help demo quick test docs-check format tables bench clean
+.PHONY: help demo quick test docs docs-serve docs-check package format tables bench clean
 .DEFAULT_GOAL := help
 
 help:  ## show this list
@@ -36,8 +36,19 @@ test: .venv/ready  ## format, lint, types, tests, doctests
 	$(PYTEST) tests --ignore tests/plain --jaxtyping-packages dcgraph,beartype.beartype
 	$(PYTEST) tests/plain src --doctest-modules
 
+docs: .venv/ready  ## build the site of the documentation, in site/
+	$(BIN)/python -m sphinx -q -W --keep-going -b html docs site
+	@echo "Open site/index.html."
+
+docs-serve: docs  ## the same, on http://localhost:8000
+	$(BIN)/python -m http.server --directory site --bind 127.0.0.1 8000
+
 docs-check: .venv/ready  ## code, links, words and tables of the docs, against the code and the records
 	$(PYTEST) docs/checks
+
+package: .venv/ready  ## build wheel and source archive into dist/, and try them in a clean environment
+	rm -rf dist
+	$(BIN)/python tests/packaged.py dist
 
 format: .venv/ready  ## format the code and mend what the linter can
 	$(BIN)/ruff format .
@@ -56,4 +67,4 @@ bench: .venv/ready  ## speed against torch's own and the plain way, as ratios fr
 	$(BIN)/python benchmarks/asking.py
 
 clean:  ## remove the virtual environment, caches and figures
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis figures runs
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis figures runs site dist

@@ -1,4 +1,4 @@
-"""Puts the tables of the docs in their places, from the records of runs and of benchmarks.
+"""Puts tables and help texts in their places in the docs, from the records and the commands.
 
 python docs/render.py; `make tables` does the same, and `make docs-check` fails where a page is out
 of date.
@@ -6,24 +6,28 @@ of date.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
+import os
 import re
 import runpy
 import sys
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from dcgraph.experiments import cli
 from dcgraph.experiments.engine.metrics import spread
-from dcgraph.experiments.engine.tables import Cell, as_text, cells, part
-from dcgraph.experiments.tasks import get_table
+from dcgraph.experiments.engine.tables import Cell, Table, as_csv, cells, made_of, part, was_run
+from dcgraph.experiments.tasks import TABLES, get_table
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
 PAGES = [
     ROOT / "README.md",
-    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
     ROOT / "benchmarks" / "README.md",
 ]
 
@@ -47,6 +51,7 @@ class Headline:
     method: Place | None = None  # the paper's method with the paper's settings; None: not run
     paper: Place | None = None  # the cell that has the paper's number
     rival: tuple[str, Place] | None = None  # its name, and the cell that has its published number
+    front: bool = False  # whether the README has it too
 
 
 _BEST = "Our variant (preset best)"
@@ -64,7 +69,8 @@ def _addition() -> Iterator[Headline]:
             for row in (_BEST, _PAPERS_ADDITION, _DEEPPROBLOG)
         )
         published = ("DeepProbLog", rival) if rivals else None
-        yield Headline(f"MNIST addition, sums, {name}", variant, method, method, published)
+        line = Headline(f"MNIST addition, sums, {name}", variant, method, method, published)
+        yield replace(line, front=not rivals)
 
 
 def _listops() -> Iterator[Headline]:
@@ -76,7 +82,8 @@ def _listops() -> Iterator[Headline]:
         variant, method, rival = (
             Place("listops", row, measured, "sample") for row in (_BEST, _PAPERS_LISTOPS, best[1])
         )
-        yield Headline(f"ListOps, {name}, by sampling", variant, method, method, (best[0], rival))
+        line = Headline(f"ListOps, {name}, by sampling", variant, method, method, (best[0], rival))
+        yield replace(line, front=measured == "task")
 
 
 def _paths() -> Iterator[Headline]:
@@ -91,6 +98,7 @@ def _paths() -> Iterator[Headline]:
                 variant,
                 paper=variant,
                 rival=("CoKE", rival),
+                front=metric == "H@10",
             )
             yield Headline(
                 "... beam search of width 16, bidirectional scoring",
@@ -106,40 +114,85 @@ def _paths() -> Iterator[Headline]:
             variant,
             paper=variant,
             rival=(row.partition(",")[0], rival),
+            front=length == "10",
         )
 
 
 HEADLINES = (*_addition(), *_listops(), *_paths())
 
 
+@dataclass(frozen=True)
+class Comparison:
+    """The same runs without and with the two methods."""
+
+    name: str
+    without: Place
+    both: Place
+
+
+def _comparison(
+    name: str, table: str, rows: tuple[str, str], column: str, part: str = ""
+) -> Comparison:
+    without, both = (Place(table, row, column, part) for row in rows)
+    return Comparison(name, without, both)
+
+
+_PARTS = ("neither", "TempMatch and DropRes")
+_ABLATION = ("without both", _PAPERS_LISTOPS)
+_SMALL = ("without both", "The paper's method, settings for a small graph")
+COMPARISONS = (
+    _comparison("MNIST addition, sums", "addition-ablation", _PARTS, "clean", "sample"),
+    _comparison("... of three digits", "addition-chain", _PARTS, "clean", "sample"),
+    _comparison("ListOps, results", "listops-ablation", _ABLATION, "task", "sample"),
+    _comparison("ListOps, edges of the tree", "listops-ablation", _ABLATION, "edge", "sample"),
+    _comparison("UMLS, triples, MRR", "paths-small", _SMALL, "1"),
+    _comparison("UMLS, paths of 10 relations, MRR", "paths-small", _SMALL, "10"),
+)
+
+
 def rendered(page: str) -> str:
     """A page with every table between its marks as the records have it.
 
-    ``<!-- table NAME: sample -->`` has only the columns of the part "sample".
+    ``<!-- table NAME: sample | task | edge -->`` has two columns of the part "sample".
     """
 
     def table(mark: re.Match[str]) -> str:
         whole, wanted = get_table(mark["name"]), mark["part"]
-        text = as_text(part(whole, wanted) if wanted else whole, RESULTS)
-        return f"{mark['mark']}\n{text}\n<!-- end -->"
+        chosen = part(whole, wanted) if wanted else whole
+        columns = [name.strip() for name in (mark["columns"] or "").split("|")[1:]]
+        return f"{mark['mark']}\n{narrow(chosen, columns)}\n<!-- end -->"
 
     def benchmark(mark: re.Match[str]) -> str:
         wanted = (mark["part"],) if mark["part"] else ()
         return f"{mark['mark']}\n{benchmark_table(mark['name'], *wanted)}\n<!-- end -->"
 
     def best(mark: re.Match[str]) -> str:
-        return f"<!-- headlines -->\n{headlines()}\n<!-- end -->"
+        return f"<!-- headlines{mark[1] or ''} -->\n{headlines(front=bool(mark[1]))}\n<!-- end -->"
 
-    opening = r"(?P<mark><!-- table (?P<name>[\w-]+)(: (?P<part>\w+))? -->)"
+    def methods(mark: re.Match[str]) -> str:
+        return f"<!-- methods -->\n{comparisons()}\n<!-- end -->"
+
+    def not_run(mark: re.Match[str]) -> str:
+        return f"<!-- not run -->\n{rows_without_records()}\n<!-- end -->"
+
+    opening = (
+        r"(?P<mark><!-- table (?P<name>[\w-]+)(: (?P<part>\w+))?(?P<columns>( \| [^|>]+?)*) -->)"
+    )
 
     def example(mark: re.Match[str]) -> str:
         return f"<!-- example {mark[1]} -->\n{example_table(mark[1])}\n<!-- end -->"
 
+    def help_text(mark: re.Match[str]) -> str:
+        return f"<!-- help{mark[1]} -->\n```text\n{help_of(mark[1].split())}\n```\n<!-- end -->"
+
     for pattern, fill in (
         (opening, table),
+        (r"<!-- help((?: [\w-]+)*) -->", help_text),
         (opening.replace("table", "benchmark"), benchmark),
         (r"<!-- example (\S+) -->", example),
-        ("<!-- headlines -->", best),
+        ("<!-- headlines(: front)? -->", best),
+        ("<!-- methods -->", methods),
+        ("<!-- not run -->", not_run),
     ):
         page = re.sub(rf"{pattern}\n.*?<!-- end -->", fill, page, flags=re.DOTALL)
     return page
@@ -155,10 +208,94 @@ _COLUMNS = (
 )
 
 
-def headlines() -> str:
-    """The paper's most important numbers beside ours, and what each of them is."""
+def narrow(table: Table, columns: Sequence[str] = ()) -> str:
+    """A table for a page: the rows with records, and the paper's numbers in brackets.
+
+    Args:
+        table: the whole or a part of it.
+        columns: only these; all of them if there are none.
+    """
+    by_title = {column.title: column for column in table.columns}
+    if unknown := set(columns) - set(by_title):
+        raise ValueError(f"table {table.name!r} has no column {sorted(unknown)}.")
+    shown = [by_title[title] for title in columns or by_title]
+    run = [row for row in table.rows if was_run(table, row, RESULTS)]
+    filled = {(cell.row, cell.column): cell for cell in cells(table, RESULTS)}
+    with_paper = any(column in row.paper for row in run for column in shown)
+    notes = any(row.given for row in run)
+    header = ["", *(column.title for column in shown), *(["given"] if notes else [])]
+    lines = []
+    for row in run:
+        line = [row.name]
+        for column in shown:
+            cell = filled[row.name, column.title]
+            own = _spread(cell.mean, cell.std if column.spread else None)
+            line.append(f"{own} ({_spread(*cell.paper)})" if cell.paper else own)
+        lines.append([*line, row.given] if notes else line)
+    made = made_of([filled[row.name, column.title] for row in run for column in shown])
+    brackets = " The paper's numbers are in brackets." if with_paper else ""
+    link = f"[All columns](tables/{table.name}.csv)."
+    return f"{table.title} {made}{brackets} {link}\n\n{_markdown(header, lines)}"
+
+
+def rows_without_records() -> str:
+    """What is still to run, table by table."""
+    lines = []
+    for name in TABLES:
+        table = get_table(name)
+        open_ = [row.name for row in table.rows if not was_run(table, row, RESULTS)]
+        if open_:
+            lines.append((f"`{name}`", "; ".join(open_)))
+    return _markdown(("table", "rows without a record"), lines)
+
+
+def tables() -> dict[Path, str]:
+    """Every table with all of its columns, as the files that the pages link to."""
+    folder = ROOT / "docs" / "tables"
+    return {folder / f"{name}.csv": as_csv(get_table(name), RESULTS) for name in TABLES}
+
+
+def notebook() -> str:
+    """docs/own-model.md to click through: its text and its code, cell by cell."""
+    page = (ROOT / "docs" / "own-model.md").read_text()
+    cells_ = []
+    for k, text in enumerate(re.split(r"^```(?:python)?\n", page, flags=re.MULTILINE)):
+        kind = "code" if k % 2 else "markdown"
+        cell: dict[str, Any] = {"cell_type": kind, "id": f"cell-{k}", "metadata": {}}
+        cell["source"] = text.strip().splitlines(keepends=True)
+        if kind == "code":
+            cell |= {"execution_count": None, "outputs": []}
+        if text.strip():
+            cells_.append(cell)
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    book = {"cells": cells_, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
+    return json.dumps(book, indent=1, ensure_ascii=False) + "\n"
+
+
+def headlines(front: bool = False) -> str:
+    """The paper's most important numbers beside ours; only those of the front page, if asked."""
+    lines = [line for line in HEADLINES if line.front or not front]
+    found = _cells({line.variant.table for line in lines})
+    return _markdown(_COLUMNS, [_headline(line, found) for line in lines])
+
+
+def comparisons() -> str:
+    """What the two methods bring."""
+    found = _cells({line.both.table for line in COMPARISONS})
+    rows = []
+    for line in COMPARISONS:
+        without, both = found[line.without], found[line.both]
+        seeds = dict.fromkeys((without.seeds, both.seeds))
+        numbers = (_spread(cell.mean, cell.std) for cell in (without, both))
+        rows.append((line.name, *numbers, " and ".join(map(str, seeds))))
+    columns = ("in per cent", "plain Gumbel-softmax", "TempMatch and DropRes", "seeds")
+    return _markdown(columns, rows)
+
+
+def _cells(tables: Iterable[str]) -> dict[Place, Cell]:
+    """The cells of some tables by their places."""
     found: dict[Place, Cell] = {}
-    for name in sorted({line.variant.table for line in HEADLINES}):
+    for name in sorted(tables):
         table = get_table(name)
         places = [
             Place(name, row.name, column.name, column.part)
@@ -166,14 +303,11 @@ def headlines() -> str:
             for column in table.columns
         ]
         found |= dict(zip(places, cells(table, RESULTS), strict=True))
-    return "\n".join(
-        f"| {' | '.join(line)} |"
-        for line in (
-            _COLUMNS,
-            ("---",) * len(_COLUMNS),
-            *(_headline(line, found) for line in HEADLINES),
-        )
-    )
+    return found
+
+
+def _markdown(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    return "\n".join(f"| {' | '.join(row)} |" for row in (columns, ("---",) * len(columns), *rows))
 
 
 def _headline(line: Headline, found: Mapping[Place, Cell]) -> tuple[str, ...]:
@@ -210,9 +344,26 @@ def benchmark_table(name: str, *part: str) -> str:
 
 def example_table(name: str) -> str:
     """What ``python examples/NAME.py`` printed when its record was made."""
-    record = json.loads((RESULTS / "examples" / f"{name}.json").read_text())
+    path = RESULTS / "examples" / f"{name}.json"
+    if not path.exists():
+        return f"*There is no record yet: `python examples/record.py {name}`.*"
+    record = json.loads(path.read_text())
     text: str = _script("examples", name)["table"](record["found"])
     return text
+
+
+def help_of(command: Sequence[str]) -> str:
+    """What ``dcgraph COMMAND --help`` prints on a terminal of 80 columns."""
+    shown, before = io.StringIO(), os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = "80"
+    try:
+        with contextlib.redirect_stdout(shown), contextlib.suppress(SystemExit):
+            cli.main([*command, "--help"])
+    finally:
+        os.environ.pop("COLUMNS")
+        if before is not None:
+            os.environ["COLUMNS"] = before
+    return shown.getvalue().strip()
 
 
 def _script(folder: str, name: str) -> dict[str, Any]:
@@ -226,8 +377,9 @@ def _script(folder: str, name: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    for path in PAGES:
-        before = path.read_text()
-        after = rendered(before)
-        if after != before:
-            path.write_text(after)
+    made = {path: rendered(path.read_text()) for path in PAGES}
+    made[ROOT / "docs" / "own-model.ipynb"] = notebook()
+    for path, text in {**made, **tables()}.items():
+        path.parent.mkdir(exist_ok=True)
+        if not path.exists() or path.read_text() != text:
+            path.write_text(text)

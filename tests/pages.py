@@ -59,8 +59,8 @@ in_browser = pytest.mark.skipif(
 )
 
 
-def browse(path: Path, profile: Path, *options: str) -> tuple[str, list[str]]:
-    """The page as the browser sees it after its scripts ran, and what its console says."""
+def browse(page: Path | str, profile: Path, *options: str) -> tuple[str, list[str]]:
+    """A file or address as the browser sees it after its scripts ran; what its console says."""
     command = [
         *(CHROMIUM, "--headless", "--disable-gpu", "--disable-quic", "--no-first-run"),
         *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
@@ -69,7 +69,7 @@ def browse(path: Path, profile: Path, *options: str) -> tuple[str, list[str]]:
         *(["--no-sandbox"] if os.geteuid() == 0 else []),  # which refuses to serve root
         *options,
         "--dump-dom",
-        path.as_uri(),
+        page if isinstance(page, str) else page.as_uri(),
     ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]

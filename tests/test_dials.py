@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import pickle
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import dcgraph as dc
-from dcgraph._observe import logit_spreads
+from dcgraph._observe import apart, logit_spreads
 from models import Adder
 
 
@@ -105,6 +106,11 @@ def test_dials_and_schedules_can_be_pickled_and_compared() -> None:
     model, dials = pickle.loads(pickle.dumps((model := Adder(), make_dials(1).attach(model))))
     dials.step()
     assert dial_values(model)[0][2] == 0.25, "they stay together"
+    only = pickle.loads(pickle.dumps(dials))
+    only.step()
+    assert "1 model" in repr(only), "as an optimizer takes its parameters along"
+    assert dial_values(model)[0][2] == 0.25, "which are copies then"
+    assert only.attach(model).schedule_steps == 2 and dial_values(model)[0][2] == 0.5
 
 
 def deep(scale: float) -> nn.Sequential:
@@ -117,7 +123,7 @@ def deep(scale: float) -> nn.Sequential:
     return model
 
 
-@pytest.mark.parametrize(("scale", "tau"), [(0.01, 1.0), (3.0, 4.0), (7.0, 8.0)])
+@pytest.mark.parametrize(("scale", "tau"), [(0.01, 2.0), (1.5, 2.0), (3.0, 4.0), (7.0, 8.0)])
 def test_recommended_tau_is_the_spread_of_the_logits_to_the_next_power_of_2(
     scale: float, tau: float, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -162,6 +168,94 @@ def test_recommended_settings_can_be_overridden(capsys: pytest.CaptureFixture[st
         dc.Dials.recommended(model, lambda: None)
     with pytest.raises(ValueError, match="steps=0"):
         dc.Dials.recommended(model, lambda: model(u), steps=0)
+    dials = dc.Dials.recommended(model, steps=900, tau=2.0, verbose=False)
+    assert dials.values()["tau"] == 2.0, "without a look at the logits"
+    with pytest.raises(ValueError, match="tau is chosen from the logits; pass a closure"):
+        dc.Dials.recommended(model, steps=900)
+
+
+def test_recommended_settings_of_a_population(capsys: pytest.CaptureFixture[str]) -> None:
+    """One tau, from all calls of all replicas, of which each has its own batch or the same."""
+    torch.manual_seed(0)
+    scales = [1.0, 3.0, 20.0]
+    population = dc.Population(lambda: deep(1.0)[:1], range(3))
+    with torch.no_grad():
+        for name, parameter in population.stacked.named_parameters():
+            if name.endswith("codebook"):
+                parameter.mul_(torch.tensor(scales).view(3, 1, 1))
+    u = torch.randn(3, 50, 64)
+    spreads = []
+    for index in range(3):
+        one = population.replica(index)
+        spreads += logit_spreads(one, partial(one, u[index]))
+    before = torch.get_rng_state(), [p.clone() for p in population.parameters()]
+    dials = dc.Dials.recommended(population, lambda: population(u, in_dims=0), steps=1000)
+    said = capsys.readouterr().out
+    range_ = f"{min(spreads):.2g} to {max(spreads):.2g}"
+    assert f"{len(spreads)} calls of nodes spread by {range_}" in said
+    assert "give parts of the model, or replicas, dials of their own" in said
+    typical = sorted(spreads)[len(spreads) // 2]
+    assert dials.values()["tau"] == 2.0 ** math.ceil(math.log2(typical)) > 2
+    assert torch.equal(before[0], torch.get_rng_state())
+    assert all(map(torch.equal, before[1], population.parameters()))
+    assert population.training and population(u[0]).shape == (3, 50, 64)
+
+
+def test_recommended_noise_follows_the_tau_of_every_replica() -> None:
+    population = dc.Population(lambda: dc.Discrete(4, 3), range(2))
+    dials = dc.Dials.recommended(population, steps=500, tau=[2.0, 8.0], verbose=False)
+    end = 1 - math.exp(-2)
+    assert dials.at(500)["beta"] == pytest.approx([2 * end, 8 * end], rel=1e-3)
+    assert population.stacked.get_buffer("categorical.tau").tolist() == [2.0, 8.0]
+    with pytest.raises(ValueError, match="tau is a schedule"):
+        dc.Dials.recommended(population, steps=9, tau=[2.0, dc.constant(8.0)])
+
+
+def test_calls_with_nothing_but_padding_do_not_count_in_the_spread() -> None:
+    """As the last steps of a loop over sequences that are all shorter."""
+    node = dc.Categorical()
+    theta, none = torch.tensor([[0.0, 8.0]]), torch.tensor([False])
+
+    def calls() -> None:
+        for rows in (none, none, ~none, none):
+            node(theta, rows=rows)
+
+    dials = dc.Dials.recommended(node, calls, steps=100, verbose=False)
+    assert dials.values()["tau"] == 4.0
+    with pytest.raises(ValueError, match="on padding only"):
+        dc.Dials.recommended(node, lambda: node(theta, rows=none), steps=100)
+
+
+def test_replicas_one_after_the_other_do_what_they_do_together() -> None:
+    population = dc.Population(lambda: deep(1.0), range(3)).eval()
+    u = torch.randn(3, 5, 64)
+    together = population.map(lambda model, u: {"v": model(u), "u": u}, u, in_dims=0)
+    with apart():
+        separate = population.map(lambda model, u: {"v": model(u), "u": u}, u, in_dims=0)
+        shared = population(u[0])
+    torch.testing.assert_close(separate, together)
+    torch.testing.assert_close(shared, population(u[0]))
+
+
+def test_recommended_settings_of_a_node_with_a_network_of_its_own() -> None:
+    torch.manual_seed(0)
+    g = nn.Linear(8, 5)
+    node, u = dc.Discrete(8, 5, g=g), torch.randn(100, 8)
+    with torch.no_grad():
+        g.weight.mul_(20)
+    dials = dc.Dials.recommended(node, lambda: node(u), steps=100, verbose=False)
+    spread = g(u).std(-1, correction=0).square().mean().sqrt().item()
+    assert dials.values()["tau"] == 2.0 ** math.ceil(math.log2(spread)) > 4
+
+
+def test_recommended_settings_without_any_choice(capsys: pytest.CaptureFixture[str]) -> None:
+    around = dc.DropRes()
+    dials = dc.Dials.recommended(around, steps=100)
+    assert dials.at(25) == {"tau": 1.0, "beta": 1.0, "alpha": 1.0}
+    assert dials.at(0)["alpha"] == 0.0
+    assert "tau and beta do not matter" in capsys.readouterr().out
+    with pytest.raises(ValueError, match="has no discrete nodes"):
+        dc.Dials.recommended(nn.Linear(2, 2), lambda: None, tau=1.0)
 
 
 def test_masked_logits_and_padding_do_not_count_in_the_spread() -> None:

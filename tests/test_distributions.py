@@ -136,10 +136,11 @@ def test_the_distribution_of_a_node() -> None:
 
 def test_wrong_values_are_refused() -> None:
     ours, _ = pair()
-    with pytest.raises(ValueError, match="within the support"):
-        ours.log_prob(torch.full((5, 3, 4), 0.5).double())
+    for value in (torch.full((5, 3, 4), 0.5).double(), torch.zeros(4).double()):
+        with pytest.raises(ValueError, match="relaxed row, or another one is not within the supp"):
+            ours.log_prob(value)
     for index in (torch.tensor(4), torch.tensor(-1)):
-        with pytest.raises(ValueError, match="integers from 0 to 3"):
+        with pytest.raises(ValueError, match="indices from 0 to 3"):
             ours.log_prob(index)
     with pytest.raises(ValueError, match="row 1 has no category left"):
         dc.OneHotCategorical(torch.zeros(2, 3), torch.tensor([[True] * 3, [False] * 3]))
@@ -147,15 +148,110 @@ def test_wrong_values_are_refused() -> None:
     assert unchecked.log_prob(torch.full((2, 3), 0.5)).isfinite().all()
 
 
+@pytest.mark.parametrize("validate_args", [True, False])
+def test_wrong_shapes_are_refused_always(validate_args: bool) -> None:
+    q = dc.OneHotCategorical(torch.zeros(2, 3), validate_args=validate_args)
+    for value in (torch.eye(4)[:2], torch.tensor(1.0)):
+        with pytest.raises(ValueError, match=r"one-hot vectors \[..., 3\] of a floating dtype"):
+            q.log_prob(value)
+    for value in (torch.zeros(5, dtype=torch.long), torch.eye(3)):
+        with pytest.raises(ValueError, match=r"do not broadcast with the batch shape \(2,\)"):
+            q.log_prob(value)
+    assert q.log_prob(torch.zeros(5, 1, dtype=torch.int32)).shape == (5, 2)
+    with pytest.raises(ValueError, match="3 and 1 categories"):
+        kl_divergence(q, dc.OneHotCategorical(torch.zeros(2, 1)))
+
+
+def test_divergence_from_what_is_hardly_ever_chosen() -> None:
+    """exp(-200) is 0 in float32: with log q = -inf it was 0 times infinity."""
+    p = dc.OneHotCategorical(torch.tensor([[0.0, -200.0, 0.0]], requires_grad=True))
+    within = dc.OneHotCategorical(torch.zeros(1, 3), torch.tensor([True, False, True]))
+    assert kl_divergence(p, within) == math.inf and kl_divergence(within, p) == 0
+    assert kl_divergence(within, within.uniform()) == 0
+
+
+def test_divergence_between_torchs_and_this_both_ways_and_of_many_choices() -> None:
+    ours, _ = pair()
+    flat = ours.uniform()
+    for p, q in ((ours, flat), (flat, ours)):
+        known = kl_divergence(TorchOneHot(logits=p.logits), TorchOneHot(logits=q.logits))
+        torch.testing.assert_close(kl_divergence(p, q), known)
+        torch.testing.assert_close(kl_divergence(TorchOneHot(logits=p.logits), q), known)
+        torch.testing.assert_close(kl_divergence(p, TorchOneHot(logits=q.logits)), known)
+        events = Independent(p, 1), Independent(q, 1)
+        torch.testing.assert_close(kl_divergence(*events), known.sum(-1))
+    one_prior = dc.OneHotCategorical(torch.randn(4).double())  # broadcast to all rows
+    assert kl_divergence(ours, one_prior).shape == (5, 3)
+    single = dc.OneHotCategorical(torch.randn(7, 1))
+    assert (kl_divergence(single, single.uniform()) == 0).all()
+    nothing = dc.OneHotCategorical(torch.zeros(0, 3))
+    assert kl_divergence(nothing, nothing.uniform()).shape == (0,)
+
+
 def test_it_maps_and_an_empty_row_then_chooses_nothing() -> None:
     theta = torch.randn(2, 3, 4)
     theta[0, 1] = -torch.inf
 
-    def values(theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        q = dc.OneHotCategorical(theta, validate_args=False)
-        return q.entropy(), kl_divergence(q, q.uniform()), q.sample()
+    def values(theta: Tensor) -> tuple[Tensor, ...]:
+        q = dc.OneHotCategorical(theta)
+        sample = q.sample()
+        log_p = q.log_prob(sample), q.log_prob(sample.argmax(-1))  # values cannot be checked here
+        return q.entropy(), kl_divergence(q, q.uniform()), sample, *log_p
 
-    entropy, divergence, sample = torch.func.vmap(values, randomness="different")(theta)
+    entropy, divergence, sample, log_p, same = torch.func.vmap(values, randomness="different")(
+        theta
+    )
+    torch.testing.assert_close(log_p, same)
+    torch.testing.assert_close(
+        log_p[1], Categorical(logits=theta[1]).log_prob(sample[1].argmax(-1))
+    )
     assert entropy[0, 1] == 0 and divergence[0, 1] == 0 and sample[0, 1].sum() == 0
     torch.testing.assert_close(entropy[1], Categorical(logits=theta[1]).entropy())
     assert repr(dc.OneHotCategorical(theta[1])) == "OneHotCategorical(4 categories, [3])"
+
+
+def test_padding_chooses_nothing_whatever_is_in_it() -> None:
+    torch.manual_seed(0)
+    node = dc.Discrete(6, 4)
+    valid = torch.tensor([[True, True, False], [True, False, False]])
+    u = torch.randn(2, 3, 6)
+    u[~valid] = torch.tensor([torch.nan, torch.inf, 0.0, 1.0, 2.0, 3.0])
+    mask = torch.ones(2, 3, 4, dtype=torch.bool)
+    mask[..., 1], mask[~valid] = False, False  # padding may be masked altogether
+    u.requires_grad_()
+    q, own = node.distribution(u, mask=mask, rows=valid), node.distribution(u[valid], mask=MASK)
+
+    prior = dc.OneHotCategorical(torch.randn(4))
+
+    def drawn(of: dc.OneHotCategorical, method: str, **named: float) -> Tensor:
+        generator = torch.Generator().manual_seed(1)
+        found: Tensor = getattr(of, method)(generator=generator, **named)
+        return found
+
+    for found, expected in (
+        (q.entropy(), own.entropy()),
+        (kl_divergence(q, q.uniform()), kl_divergence(own, own.uniform())),
+        (kl_divergence(q, prior), kl_divergence(own, prior)),
+        (kl_divergence(q.uniform(), q), kl_divergence(own.uniform(), own)),
+        (q.log_prob(torch.tensor(0)), own.log_prob(torch.tensor(0))),
+        (q.probs, own.probs),
+        (q.variance, own.variance),
+        (q.mode, own.mode),
+        (drawn(q, "sample"), drawn(own, "sample")),
+        (drawn(q, "rsample", tau=0.5), drawn(own, "rsample", tau=0.5)),
+        (drawn(q, "rsample", beta=0.0), drawn(own, "rsample", beta=0.0)),
+    ):
+        torch.testing.assert_close(found[valid], expected, msg="as if there were no padding")
+        assert (found[~valid] == 0).all()
+    index = q.sample_index((5,))
+    assert (index[:, ~valid] == -1).all() and (index[:, valid] >= 0).all()
+    expected = q.log_prob(q.sample((5,)) * 0 + dc.one_hot(index, 4))
+    torch.testing.assert_close(q.log_prob(index), expected)
+    assert q.log_prob(index).isfinite().all() and (q.log_prob(index)[:, ~valid] == 0).all()
+    with pytest.raises(ValueError, match="not within the support"):
+        q.log_prob(torch.full((2, 3), 4))
+    wider = q.expand((7, 2, 3))
+    torch.testing.assert_close(wider.entropy()[3], q.entropy())
+    assert Independent(q, 1).entropy().shape == (2,)
+    (q.entropy().sum() + kl_divergence(q, q.uniform()).sum()).backward()
+    assert u.grad is not None and (u.grad[~valid] == 0).all() and u.grad[valid].isfinite().all()

@@ -30,19 +30,19 @@ IMPORTS = imports_of(ROOT)
 LIBRARY: Layers = [  # from the lowest to the highest
     ["dcgraph._lazy", "dcgraph._arguments", "dcgraph.kernels"],
     ["dcgraph._checks", "dcgraph.schedules"],
-    ["dcgraph.noise", "dcgraph._philox", "dcgraph._dialled", "dcgraph.init"],
+    ["dcgraph.noise", "dcgraph._philox", "dcgraph._dialled", "dcgraph._ranks", "dcgraph.init"],
     ["dcgraph.functional"],
     ["dcgraph._observe", "dcgraph.residual", "dcgraph.estimators", "dcgraph.distributions"],
     ["dcgraph.codebook", "dcgraph.dials"],
     ["dcgraph.nodes"],
-    ["dcgraph.structures", "dcgraph.inspect", "dcgraph.population"],
+    ["dcgraph.structures", "dcgraph.inspect", "dcgraph.population", "dcgraph.frameworks"],
 ]
 
 EXPERIMENTS: Layers = [
     ["dcgraph.experiments.engine"],
     ["dcgraph.experiments.tasks"],
     ["dcgraph.experiments.report"],
-    ["dcgraph.experiments.figures"],
+    ["dcgraph.experiments.figures", "dcgraph.experiments.playground"],
     ["dcgraph.experiments.cli"],
 ]
 
@@ -55,6 +55,7 @@ STARTS_THE_COMMAND_LINE = "dcgraph.__main__"
 IN_FUNCTIONS = {  # importer, imported: why it is not at the top of the module
     ("dcgraph.*", "dcgraph.kernels._*"): "imports Triton, which is optional and takes a second",
     ("dcgraph.dials", "dcgraph._dialled"): "imports torch, without which schedules are computed",
+    ("dcgraph.dials", "dcgraph._ranks"): "imports torch, without which schedules are computed",
     ("dcgraph.dials", "dcgraph._observe"): "imports torch, without which schedules are computed",
     ("dcgraph.experiments.tasks.*", "*.kernels*"): "imports Triton",
     ("dcgraph.experiments.tasks", "dcgraph.experiments.engine.task"): "imports torch, and tables "
@@ -78,7 +79,11 @@ WITHOUT_TORCH = [
     "dcgraph.kernels",
     "dcgraph.schedules",
     *(f"dcgraph.experiments.{name}" for name in ("cli", "engine", "figures", "tasks")),
-    *(f"dcgraph.experiments.cli.{name}" for name in ("parsing", "tables", "tasks", "train")),
+    *(
+        f"dcgraph.experiments.cli.{name}"
+        for name in ("parsing", "playground", "tables", "tasks", "train")
+    ),
+    "dcgraph.experiments.playground.build",
     *(
         f"dcgraph.experiments.engine.{name}"
         for name in ("errors", "files", "jobs", "metrics", "records", "settings", "tables")

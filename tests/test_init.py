@@ -40,6 +40,7 @@ def test_a_layer_favours_by_its_bias() -> None:
         (torch.zeros(3, 5), -1, 0.9, "category=-1"),
         (torch.zeros(3, 5), 0, 1.0, "probability=1.0, but no finite logits"),
         (nn.Linear(4, 5, bias=False), 0, 0.9, "no bias to favour"),
+        (torch.zeros(3, 5), 0, float("nan"), "probability=nan"),
     ],
 )
 def test_what_cannot_be_favoured(

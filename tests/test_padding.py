@@ -10,7 +10,7 @@ from torch import Tensor
 
 import dcgraph as dc
 from dcgraph.nodes import Decode
-from dcgraph.residual import Gate
+from dcgraph.residual import Gate, Mode
 from statistics_of_fit import chi_square_p
 
 Fill = Literal["input", "zero"] | Tensor
@@ -82,6 +82,15 @@ def test_the_gate_of_padding_is_not_drawn(gate: Gate, mode: str) -> None:
     if mode == "drop":
         kept = torch.stack([run(VALID, seed) for seed in range(400)])[:, VALID]
         assert abs(kept.mean() - 0.5) < 0.1
+
+
+@pytest.mark.parametrize("alpha", [0, 0.0, 1.0])
+def test_padding_keeps_its_value_where_the_gate_is_sure(alpha: float) -> None:
+    value, residual = torch.zeros(2, 3, 2), torch.ones(2, 3, 2)
+    mode: Mode
+    for mode in ("drop", "replace"):
+        out = dc.drop_residual(value, residual, alpha, mode=mode, rows=VALID)
+        assert (out[~VALID] == 0).all() and (out[VALID] == 1 - alpha).all()
 
 
 def test_empty_rows_are_no_error_where_they_are_padding() -> None:

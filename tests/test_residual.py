@@ -37,6 +37,15 @@ def test_gate_is_shared_as_asked(gate: Gate, drawn: tuple[int, ...]) -> None:
     assert abs(own.mean() - (1 - alpha)) < 5 * math.sqrt(alpha * (1 - alpha) / draws)
 
 
+@pytest.mark.parametrize("gate", ["call", "example", "vector"])
+def test_a_single_vector_is_one_example(gate: Gate) -> None:
+    for dial in (0.5, torch.tensor(0.5)):
+        torch.manual_seed(0)
+        seen = [dc.drop_residual(torch.zeros(8), torch.ones(8), dial, gate=gate) for _ in range(40)]
+        shares = {one.mean().item() for one in seen}
+        assert shares == {0.0, 1.0}, "all of it or nothing"
+
+
 def test_alpha_zero_keeps_and_one_drops_the_residual() -> None:
     value, residual = torch.zeros(1000, 2), torch.ones(1000, 2)
     for alpha, expected in ((0.0, residual), (1.0, value)):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
 import pickle
 
 import pytest
 
 import dcgraph as dc
+from dcgraph.schedules import as_data, from_data
 
 
 def test_schedules_are_the_papers() -> None:
@@ -48,3 +50,20 @@ def test_schedules_print_as_their_call_and_can_be_pickled(call: str) -> None:
 def test_the_ends_of_a_schedule_are_exact() -> None:
     for schedule in (dc.linear(0.1, 0.3, 7), dc.exponential(0.1, 0.3, 7)):
         assert schedule(0) == 0.1 and schedule(7) == schedule(100) == 0.3
+
+
+def test_schedules_as_data_for_files() -> None:
+    for schedule in (
+        dc.constant(2.0),
+        dc.linear(0, 1, 5),
+        dc.exponential(8, 1, 5),
+        dc.temp_match(8.0, 0.1),
+        dc.piecewise([(0, 1), (3, 2.5)]),
+    ):
+        data = json.loads(json.dumps(as_data(schedule)))
+        assert from_data(data) == schedule
+    assert as_data(lambda t: 0.5) is None
+    with pytest.raises(ValueError, match=r"no schedule 'eval'; there are constant, .*temp_match"):
+        from_data(["eval", "1"])
+    with pytest.raises(ValueError, match="gamma=-1"):
+        from_data(["temp_match", 8.0, -1])

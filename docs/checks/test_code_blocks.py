@@ -32,17 +32,27 @@ def run(page: str) -> dict[str, Any]:
 
 
 def test_every_page_with_code_is_run_here() -> None:
-    pages = {path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/*.md")} | {"README.md"}
+    pages = {path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/**/*.md")} | {
+        "README.md"
+    }
     here = Path(__file__).read_text()
     assert [page for page in sorted(pages) if blocks(page) and f'"{page}"' not in here] == []
 
 
 def test_readme(capsys: pytest.CaptureFixture[str]) -> None:
+    torch.manual_seed(0)
     names = run("README.md")
     shown = capsys.readouterr().out
-    assert "soft-hard gap" in shown and "symbol[1]: " in shown
+    plain, start = re.findall(r"^nodes\.0 +0 +\S+ +(\S+)", shown, flags=re.MULTILINE)
+    assert float(plain) < 1e-5 and float(start) > 1e-3, "what its comments say"
+    assert "nodes.9[0]: " in shown
     assert names["dials"].schedule_steps == 100
-    assert names["model"].symbol.alpha == 1, "at the end of its schedule"
+    assert names["model"].nodes[0].alpha == 1, "at the end of its schedule"
+
+
+def test_five_minutes() -> None:
+    names = run("docs/five-minutes.md")
+    assert all((row == names["node"].codebook).all(-1).any() for row in names["v"])
 
 
 def test_own_model(capsys: pytest.CaptureFixture[str]) -> None:
@@ -58,15 +68,15 @@ def test_own_model(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_other_seeds_of_own_model_reach_what_the_page_says() -> None:
-    """The two of seven in which each of the two methods did worst: 0.89, 0.81 and 0.93, 0.80."""
+    """The two of seven in which each of the two methods did worst: 0.85, 0.93 and 0.97, 0.84."""
     code = "\n".join(blocks("docs/own-model.md")[:3])  # until both are trained
     threads = torch.get_num_threads()
     try:
-        for seed in (3, 5):
+        for seed in (6, 7):
             names: dict[str, Any] = {"__name__": "page"}
             assert code.count("torch.manual_seed(1)") == 1
             exec(code.replace("torch.manual_seed(1)", f"torch.manual_seed({seed})"), names)
-            assert names["accuracy"](names["both"]) > 0.85
+            assert names["accuracy"](names["both"]) > 0.78
             assert 0.7 < names["accuracy"](names["plain"]) < 0.97
     finally:
         torch.set_num_threads(threads)
@@ -77,6 +87,50 @@ def test_population(capsys: pytest.CaptureFixture[str]) -> None:
     assert names["losses"].shape == (8,) and isinstance(names["best"], torch.nn.Module)
     assert names["answers"].shape == (8, 64, 3)
     assert "torch.Size([4, 5, 7, 8])" in capsys.readouterr().out
+
+
+@pytest.mark.filterwarnings("ignore")  # of the trainers: no workers, no logger
+def test_frameworks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, value in (("RANK", 0), ("WORLD_SIZE", 1), ("MASTER_PORT", 0)):  # as torchrun does
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    names = run("docs/frameworks.md")
+    assert "16 schedule steps" in capsys.readouterr().out
+    assert names["callback"].dials.schedule_steps == 16
+    (own,) = (
+        callback
+        for callback in names["trainer"].callback_handler.callbacks
+        if isinstance(callback, names["TrainerDials"])
+    )
+    assert own.dials.schedule_steps == 12
+    assert names["saved"]["dials"] == {"calls": 4, "every": 1}
+    twice = torch.cat([names["x"], names["x"]])
+    torch.testing.assert_close(torch.tensor(names["found"]), names["model"](twice))
+    torch.testing.assert_close(names["program"](twice), names["model"](twice))
+
+
+def test_recurrent(capsys: pytest.CaptureFixture[str]) -> None:
+    names = run("docs/recurrent.md")
+    assert names["dials"].values()["alpha"] == 0
+    steps = capsys.readouterr().out.splitlines()[-6:]
+    assert [step.split().count("-") for step in steps] == [0, 1, 2, 3, 3, 3], (
+        "those that have ended"
+    )
+
+
+def test_dropres() -> None:
+    names = run("docs/dropres.md")
+    assert torch.equal(names["y"], names["x"])
+
+
+def test_start(capsys: pytest.CaptureFixture[str]) -> None:
+    names = run("docs/start.md")
+    assert "0.9000" in capsys.readouterr().out
+    assert 5 < names["large"].logits(names["u"]).std() < 6.5
+    assert 0.8 < names["small"].logits(names["u"]).std() < 1.2
 
 
 def test_chain_does_not_train(capsys: pytest.CaptureFixture[str]) -> None:
@@ -97,6 +151,18 @@ def test_codebook() -> None:
     names = run("docs/codebook.md")
     assert names["node"].is_large and names["v"].shape == (16, 64)
     assert names["codebook"].grad is not None
+    nearest = torch.cdist(names["vectors"], names["rows"]).argmin(-1)
+    assert torch.equal(names["index"], nearest)
+    for value in (names["row"], names["quantised"], names["by_node"]):
+        torch.testing.assert_close(value, names["rows"][nearest])
+
+
+def test_distributions(capsys: pytest.CaptureFixture[str]) -> None:
+    names = run("docs/distributions.md")
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0] == "torch.Size([20])" and len(names["report"].readings) == 8
+    assert shown[2].startswith("Categorical[0]: ") and len(shown) == 2 + 3
+    assert names["z"].requires_grad and names["bonus"].shape == names["entropy"].shape == (5,)
 
 
 def test_paths_data(capsys: pytest.CaptureFixture[str]) -> None:

@@ -74,7 +74,7 @@ if not TYPE_CHECKING:  # or a type checker would take any name for one of ours
             "schedules": ["constant", "exponential", "linear", "piecewise", "temp_match"],
         },
         modules=[
-            "codebook", "dials", "distributions", "estimators", "functional", "init", "inspect",
-            "nodes", "noise", "population", "residual", "schedules", "structures",
+            "codebook", "dials", "distributions", "estimators", "frameworks", "functional", "init",
+            "inspect", "nodes", "noise", "population", "residual", "schedules", "structures",
         ],
     )  # fmt: skip

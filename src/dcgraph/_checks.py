@@ -174,6 +174,16 @@ def check_mask(mask: Tensor, logits: Tensor) -> None:
         )
 
 
+def check_padding(rows: Tensor, batch: Sequence[int]) -> None:
+    """Which rows are no padding: a bool for each."""
+    if not isinstance(rows, Tensor) or rows.dtype != torch.bool or rows.shape != tuple(batch):
+        kind = f"{rows.dtype} of shape {tuple(rows.shape)}" if isinstance(rows, Tensor) else rows
+        raise ValueError(
+            f"rows are {kind}; pass a bool tensor of shape {tuple(batch)}, one entry for each "
+            "vector, False where it is padding."
+        )
+
+
 _LARGEST_NOISE = 44.0
 
 

@@ -34,6 +34,10 @@ _FORGOTTEN = (
     f"the dials have not stepped in {_PATIENCE:,} training calls of a node, so tau, beta and alpha "
     "stand still. Call dials.step() after each optimizer.step(), on every rank."
 )
+_EXPORTED = (
+    "a discrete node is exported in training mode: the program will relax its choices and draw "
+    "noise. For a program that decides, call model.eval() before the export."
+)
 
 
 @dataclass
@@ -82,6 +86,8 @@ class Dialled(nn.Module):
     def note_training(self) -> None:
         """Say once what would otherwise fail silently: dials that nobody attached or steps."""
         if torch.compiler.is_compiling():
+            if torch.compiler.is_exporting() and not torch.compiler.is_dynamo_compiling():
+                warnings.warn(_EXPORTED, stacklevel=3)
             return
         own = self._attention
         if own.clock is None:
@@ -119,7 +125,7 @@ def dialled(model: nn.Module) -> list[Dialled]:
 
 
 def attach(model: nn.Module, clock: Clock) -> None:
-    """The nodes of a model are told by which clock they go."""
+    """The nodes of a model learn by which clock they go."""
     for module in dialled(model):
         module._attention.clock = clock
 

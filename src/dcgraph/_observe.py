@@ -122,6 +122,23 @@ def unobserved() -> Iterator[None]:
         _observers.reset(before)
 
 
+_apart: ContextVar[bool] = ContextVar("dcgraph runs replicas apart", default=False)
+
+
+def runs_apart() -> bool:
+    """Whether a population is to run its replicas one after the other, so that each is observed."""
+    return _apart.get()
+
+
+@contextmanager
+def apart() -> Iterator[None]:
+    before = _apart.set(True)
+    try:
+        yield
+    finally:
+        _apart.reset(before)
+
+
 def notify(event: Event) -> None:
     for observer in _observers.get():
         observer(event)
@@ -170,21 +187,24 @@ def forked(model: nn.Module) -> AbstractContextManager[None]:
 def logit_spreads(model: nn.Module, closure: Callable[[], object]) -> list[float]:
     """The spread of the logits in every call of a node that ``closure`` makes in training mode.
 
-    As after :func:`dcgraph.probe`, everything is as before afterwards.
+    The replicas of a population are called one after the other. As after :func:`dcgraph.probe`,
+    everything is as before afterwards.
     """
     own = {id(module) for module in model.modules()}
     spreads = []
 
     def record(event: Event) -> None:
         if event.categories and id(event.source) in own:
-            spreads.append(event.spread())
+            spread = event.spread()
+            if not math.isnan(spread):  # of a call whose rows are all padding
+                spreads.append(spread)
 
-    with restored(model), forked(model), torch.no_grad(), observing(record):
+    with restored(model), forked(model), torch.no_grad(), observing(record), apart():
         model.train()
         closure()
     if not spreads:
         raise ValueError(
-            "the closure called no node of the model; call the model inside it, and compile it "
-            "afterwards."
+            "the closure called no node of the model, or on padding only; call the model inside "
+            "it, and compile it afterwards."
         )
     return spreads

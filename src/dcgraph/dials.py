@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import torch
 
     from ._dialled import Clock
+    from ._ranks import Position
 
 __all__ = ["Dials"]
 
@@ -33,6 +34,11 @@ class Dials:
         beta: scale of their noise.
         alpha: share of dropped residuals.
         every: how many training steps (calls of :meth:`step`) make one schedule step.
+
+    Where torch.distributed runs, every rank has dials of its own and steps them; one that does not
+    is said, by a warning within 100 training steps or two schedule steps. Pickled or deep-copied,
+    dials take their attached models along, as an optimizer of torch takes its parameters; for a
+    checkpoint there is :meth:`state_dict`.
 
     For a :class:`dcgraph.Population` each of the three may also be a list, with a number or a
     schedule for every replica: ``tau=[1, 2, 4, 8]``.
@@ -68,6 +74,7 @@ class Dials:
         self._models: list[tuple[torch.nn.Module, int | None]] = []
         self._calls = 0
         self._own_clock: Clock | None = None
+        self._position: Position | None = None
         self.values()
 
     @classmethod
@@ -93,27 +100,28 @@ class Dials:
     def recommended(
         cls,
         model: torch.nn.Module,
-        closure: Callable[[], object],
+        closure: Callable[[], object] | None = None,
         steps: int = 20_000,
         *,
-        tau: Setting | None = None,
-        beta: Setting | None = None,
-        alpha: Setting | None = None,
+        tau: Setting | Sequence[Setting] | None = None,
+        beta: Setting | Sequence[Setting] | None = None,
+        alpha: Setting | Sequence[Setting] | None = None,
         every: int | None = None,
         verbose: bool = True,
     ) -> Dials:
         r"""The settings to start with, attached to ``model``, and why they were chosen.
 
         tau is the spread of the logits at the start (their standard deviation within a row, the
-        median over the nodes), to the next power of 2 and at least 1. beta is
+        median over the nodes), to the next power of 2 and at least 2. beta is
         :math:`\mathrm{temp\_match}(\tau, 2 / n)`, n the number of schedule steps: it passes tau / 2
         after a third of the run. alpha rises from 0 to 1 in the first quarter. A schedule step is
         a 500th of the run.
 
         Args:
-            model: a model with discrete nodes.
+            model: a model with discrete nodes, or a population: one tau for all its replicas.
             closure: calls the model on a batch, such as ``lambda: model(x)``; its result is not
-                used. It runs in training mode without gradients, and nothing changes by it.
+                used. It runs in training mode without gradients, and nothing changes by it. Where
+                tau is given it is not needed.
             steps: training steps of the whole run: how often you will call :meth:`step`.
             tau, beta, alpha, every: what you would rather choose yourself.
             verbose: print what was chosen and why.
@@ -129,22 +137,36 @@ class Dials:
         every = 2: 500 schedule steps in the run.
         """
         if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
-            raise ValueError(f"steps={steps}, but a run has at least one training step.")
+            raise ValueError(
+                f"steps={steps}, but a run has a whole number of training steps, >= 1."
+            )
         every = max(1, steps // _SCHEDULE_STEPS) if every is None else every
         reasons = []
+        if not _has_choices(model):
+            tau, beta = 1.0 if tau is None else tau, 1.0 if beta is None else beta
+            reasons.append("tau and beta do not matter: the model has DropRes, but no choices.")
         if tau is None:
+            if closure is None:
+                raise ValueError(
+                    "tau is chosen from the logits; pass a closure that calls the model on a "
+                    "batch, or tau."
+                )
             tau, reason = _recommended_tau(model, closure)
             reasons.append(reason)
         moves = steps / every
         if beta is None:
-            if not isinstance(tau, int | float):
+            taus = list(tau) if isinstance(tau, list | tuple) else [tau]
+            numbers = [one for one in taus if isinstance(one, int | float)]
+            if len(numbers) < len(taus):
                 raise ValueError(
                     "tau is a schedule, which beta cannot follow by itself; give beta."
                 )
-            beta = temp_match(tau, _rounded(2 / moves))
-            half, last = round(math.log(2) / 2 * steps), beta(round(moves)) / tau
+            betas = [temp_match(one, _rounded(2 / moves)) for one in numbers]
+            beta = betas if isinstance(tau, list | tuple) else betas[0]
+            half, last = round(math.log(2) / 2 * steps), 1 - math.exp(-2)
+            shown = tau if isinstance(tau, int | float) else "tau"
             reasons.append(
-                f"beta = temp_match({tau}, gamma={2 / moves:.3g}): half of tau after {half:,} of "
+                f"beta = temp_match({shown}, gamma={2 / moves:.3g}): half of tau after {half:,} of "
                 f"{steps:,} steps, {last:.0%} at the end.".replace("%", " %")
             )
         if alpha is None:
@@ -211,6 +233,7 @@ class Dials:
         if not any(one is model and other == replica for one, other in self._models):
             self._models.append((model, replica))
         self._write()
+        self._own_position().publish(self._calls)
         return self
 
     def step(self) -> None:
@@ -219,6 +242,9 @@ class Dials:
         self._clock().steps = self._calls
         if self._calls % self.every == 0:
             self._write()
+            if self._models and self._clock().moves:
+                self._own_position().publish(self._calls)
+                self._own_position().compare(self._calls, self.every)
 
     def seek(self, step: int) -> None:
         """Go to a training step: as if :meth:`step` had been called that often.
@@ -233,6 +259,8 @@ class Dials:
         self._calls = step
         self._clock().steps = step
         self._write()
+        if self._models:
+            self._own_position().publish(step)
 
     def _clock(self) -> Clock:
         """What the nodes see of the steps."""
@@ -242,6 +270,18 @@ class Dials:
             every = [one for some in self._schedules.values() for one in _each(some)]
             self._own_clock = Clock(moves=not all(map(is_constant, every)), steps=self._calls)
         return self._own_clock
+
+    def _own_position(self) -> Position:
+        """What other ranks see of the steps."""
+        if self._position is None:
+            from ._ranks import Position  # imports torch, which schedules do without
+
+            self._position = Position()
+        return self._position
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All except the place among the dials of this process."""
+        return {**self.__dict__, "_position": None}
 
     def _write(self) -> None:
         from ._dialled import set_dials  # imports torch, which schedules do without
@@ -318,18 +358,25 @@ def _rounded(value: float) -> float:
     return float(f"{value:.3g}")
 
 
+def _has_choices(model: torch.nn.Module) -> bool:
+    from ._dialled import dialled  # imports torch, which schedules do without
+
+    modules = dialled(model)
+    return not modules or any("tau" in module.dial_names for module in modules)
+
+
 def _recommended_tau(model: torch.nn.Module, closure: Callable[[], object]) -> tuple[float, str]:
     """From the spread of the logits of all nodes, and what it was."""
     from ._observe import logit_spreads  # imports torch, which schedules do without
 
     spreads = logit_spreads(model, closure)
     typical = sorted(spreads)[len(spreads) // 2]
-    tau = 2.0 ** max(0, math.ceil(math.log2(typical))) if typical > 0 else 1.0
+    tau = 2.0 ** max(1, math.ceil(math.log2(typical))) if typical > 0 else 2.0
     calls = "the node" if len(spreads) == 1 else f"{len(spreads)} calls of nodes"
     range_ = f"{min(spreads):.2g} to {max(spreads):.2g}, {typical:.2g} in the middle,"
     spread = f"{typical:.2g}" if len(spreads) == 1 else range_
-    rule = "the next power of 2" if typical > 1 else "1 is the least"
+    rule = "the next power of 2" if typical > 1 else "2 is the least, for they will grow"
     reason = f"tau = {tau:g}: the logits of {calls} spread by {spread} at the start; {rule}."
     if max(spreads) > 8 * max(1.0, min(spreads)):
-        reason += " They differ much: give parts of the model dials of their own."
+        reason += " They differ much: give parts of the model, or replicas, dials of their own."
     return tau, reason

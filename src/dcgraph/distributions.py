@@ -11,9 +11,17 @@ from torch import Tensor
 from torch.distributions import Distribution, constraints, register_kl
 from torch.distributions.utils import lazy_property
 
-from ._checks import Dial, check_logits, check_mask, check_rows
+from ._checks import (
+    Dial,
+    check_logits,
+    check_mask,
+    check_padding,
+    check_rows,
+    may_read,
+    try_to_read,
+)
 from .functional import entropy, gumbel_softmax, one_hot, sample
-from .noise import Noise
+from .noise import Noise, draw_gumbel_in, is_zero
 
 __all__ = ["OneHotCategorical"]
 
@@ -29,7 +37,10 @@ class OneHotCategorical(Distribution):
     Args:
         logits: theta, unnormalised log-probabilities. An entry of -inf is never chosen.
         mask: True where a category may be chosen, broadcast against the logits.
-        validate_args: check the values handed to :meth:`log_prob`; None is torch's default.
+        rows: False for rows that are padding. They choose nothing, and that with certainty: their
+            entropy, divergence and log-probability are 0, their samples zeros, and indices -1.
+        validate_args: check the values handed to :meth:`log_prob`, where values can be read at all
+            (see :func:`dcgraph.debug`); None is torch's default. Shapes are always checked.
 
     >>> import torch, dcgraph as dc
     >>> q = dc.OneHotCategorical(torch.tensor([[2.0, 0.0, 1.0]]), torch.tensor([True, True, False]))
@@ -50,6 +61,7 @@ class OneHotCategorical(Distribution):
         self,
         logits: Float[Tensor, "*batch categories"],
         mask: Bool[Tensor, "..."] | None = None,
+        rows: Bool[Tensor, "*batch"] | None = None,
         *,
         validate_args: bool | None = None,
     ) -> None:
@@ -58,6 +70,10 @@ class OneHotCategorical(Distribution):
         if mask is not None:
             check_mask(mask, logits)
             theta = theta.masked_fill(~mask, -math.inf)
+        self.rows = rows
+        if rows is not None:
+            check_padding(rows, logits.shape[:-1])
+            theta = torch.where(rows.unsqueeze(-1), theta, 0.0)  # whatever is in it, NaN too
         self.logits = theta.to(logits.dtype)
         self._checked = check_rows(theta, -1)
         # The arguments were checked here: torch's check would refuse logits of -inf.
@@ -83,7 +99,7 @@ class OneHotCategorical(Distribution):
     @property
     def probs(self) -> Float[Tensor, "*batch categories"]:
         """p of every category."""
-        return self._log_probs.exp().to(self.logits.dtype)
+        return self._without_padding(self._log_probs.exp()).to(self.logits.dtype)
 
     @property
     def mean(self) -> Tensor:
@@ -92,42 +108,70 @@ class OneHotCategorical(Distribution):
     @property
     def variance(self) -> Tensor:
         p = self._log_probs.exp()
-        return (p * (1 - p)).to(self.logits.dtype)
+        return self._without_padding(p * (1 - p)).to(self.logits.dtype)
 
     @property
     def mode(self) -> Float[Tensor, "*batch categories"]:
         index = sample(self.logits, beta=0.0)
-        return one_hot(index, self.event_shape[0], self.logits.dtype)
+        return self._without_padding(one_hot(index, self.event_shape[0], self.logits.dtype))
 
     def log_prob(self, value: Float[Tensor, "..."] | Int[Tensor, "..."]) -> Float[Tensor, "..."]:
         """log p of one-hot vectors [..., K] of a floating dtype, or of indices [...] of integers.
 
         -inf for a category that is masked.
         """
-        if value.is_floating_point():
-            if self._validate_args:
-                self._validate_sample(value)
-            index = value.argmax(-1)
-        else:
-            if self._validate_args:
-                self._check_indices(value)
-            index = value
+        index = self._index_of(value)
         shape = torch.broadcast_shapes(index.shape, self.batch_shape)
         log_p = self._log_probs.expand(*shape, *self.event_shape)
+        if self.rows is not None:  # of which the index is -1
+            index = index.where(self.rows, 0)
         found = log_p.gather(-1, index.long().expand(shape).unsqueeze(-1)).squeeze(-1)
-        return found.to(self.logits.dtype)
+        return self._counted(found).to(self.logits.dtype)
 
-    def _check_indices(self, index: Tensor) -> None:
-        categories = self.event_shape[0]
-        if index.dtype == torch.bool or not ((index >= 0) & (index < categories)).all():
+    def _counted(self, values: Tensor) -> Tensor:
+        """Of each row [..., *batch]; 0 where it is padding."""
+        return values if self.rows is None else values.masked_fill(~self.rows, 0.0)
+
+    def _without_padding(self, vectors: Tensor) -> Tensor:
+        """Of each row [..., *batch, K]; zeros where it is padding."""
+        if self.rows is None:
+            return vectors
+        return vectors.masked_fill(~self.rows.unsqueeze(-1), 0.0)
+
+    def _index_of(self, value: Tensor) -> Tensor:
+        """The category of each value. Shapes are always checked, values where they can be read."""
+        categories, own = self.event_shape[0], tuple(self.batch_shape)
+        one_hots = value.is_floating_point()
+        rows = value.shape[:-1] if one_hots else value.shape
+        if value.dtype == torch.bool or (one_hots and value.shape[-1:] != self.event_shape):
             raise ValueError(
-                f"log_prob of indices takes integers from 0 to {categories - 1}; one-hot vectors "
-                "are of a floating dtype."
+                f"value is {value.dtype} of shape {tuple(value.shape)}; pass one-hot vectors [..., "
+                f"{categories}] of a floating dtype, or indices of integers."
+            )
+        for have, want in zip(reversed(rows), reversed(own), strict=False):
+            if have != want and 1 not in (have, want):
+                raise ValueError(
+                    f"values of shape {tuple(rows)} do not broadcast with the batch shape {own} of "
+                    "the distribution; dimensions of samples come first."
+                )
+        if one_hots:
+            self._check_support(constraints.one_hot.check(value), "a relaxed row, or another one")
+            return value.argmax(-1)
+        self._check_support((value >= 0) & (value < categories), "an index")
+        return value
+
+    def _check_support(self, inside: Tensor, what: str) -> None:
+        if self.rows is not None:
+            inside = inside | ~self.rows
+        if self._validate_args and may_read(inside) and try_to_read(inside.all()) == 0:
+            raise ValueError(
+                f"{what} is not within the support: log_prob takes one-hot vectors, or indices "
+                f"from 0 to {self.event_shape[0] - 1}."
             )
 
     def entropy(self) -> Float[Tensor, "*batch"]:
         """In nats; 0 for a single category."""
-        return entropy(self.logits)
+        return self._counted(entropy(self.logits))
 
     @torch.no_grad()
     def sample(  # type: ignore[override]
@@ -136,7 +180,7 @@ class OneHotCategorical(Distribution):
         *,
         generator: torch.Generator | None = None,
     ) -> Float[Tensor, "..."]:
-        """One-hot vectors [*sample_shape, *batch, K], without gradient."""
+        """One-hot vectors ``[*sample_shape, *batch, K]``, without gradient."""
         index = self.sample_index(sample_shape, generator=generator)
         return one_hot(index, self.event_shape[0], self.logits.dtype)
 
@@ -147,8 +191,10 @@ class OneHotCategorical(Distribution):
         *,
         generator: torch.Generator | None = None,
     ) -> Int[Tensor, "..."]:
-        """The same as indices [*sample_shape, *batch], -1 for a row without any category."""
-        return sample(self._expanded_logits(sample_shape), generator=generator)
+        """The same as indices ``[*sample_shape, *batch]``, -1 for a row without any category."""
+        theta = self._expanded_logits(sample_shape)
+        index = sample(theta, noise=self._noise(None, theta, generator), generator=generator)
+        return index if self.rows is None else index.masked_fill(~self.rows, -1)
 
     def rsample(  # type: ignore[override]
         self,
@@ -166,7 +212,22 @@ class OneHotCategorical(Distribution):
         is no bound on the likelihood: report the one at :meth:`sample`.
         """
         theta = self._expanded_logits(sample_shape)
-        return gumbel_softmax(theta, tau, beta=beta, hard=hard, noise=noise, generator=generator)
+        if not is_zero(beta):
+            noise = self._noise(noise, theta, generator)
+        z = gumbel_softmax(theta, tau, beta=beta, hard=hard, noise=noise, generator=generator)
+        return self._without_padding(z)
+
+    def _noise(
+        self, noise: Noise | None, theta: Tensor, generator: torch.Generator | None
+    ) -> Noise | None:
+        """As it is, or drawn without any for padding."""
+        if self.rows is None or isinstance(noise, Tensor):
+            return noise
+        dtype = torch.promote_types(theta.dtype, torch.float32)
+        drawn = draw_gumbel_in(
+            self.rows.expand(theta.shape[:-1]), theta.shape[-1], generator, dtype
+        )
+        return drawn.neg_() if noise == "reversed" else drawn
 
     def _expanded_logits(self, sample_shape: torch.Size | tuple[int, ...]) -> Tensor:
         return self.logits.expand(*sample_shape, *self.logits.shape)
@@ -174,10 +235,10 @@ class OneHotCategorical(Distribution):
     def uniform(self) -> OneHotCategorical:
         """All categories that are not masked, equally probable: the usual prior."""
         flat = torch.zeros_like(self.logits).masked_fill(self.logits == -math.inf, -math.inf)
-        return OneHotCategorical(flat, validate_args=self._validate_args)
+        return OneHotCategorical(flat, rows=self.rows, validate_args=self._validate_args)
 
     def enumerate_support(self, expand: bool = True) -> Float[Tensor, "..."]:
-        """All K one-hot vectors, [K, *batch, K]; those of masked categories too."""
+        """All K one-hot vectors, ``[K, *batch, K]``; those of masked categories too."""
         categories = self.event_shape[0]
         values = torch.eye(categories, dtype=self.logits.dtype, device=self.logits.device)
         values = values.view(categories, *(1,) * len(self.batch_shape), categories)
@@ -185,7 +246,8 @@ class OneHotCategorical(Distribution):
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> OneHotCategorical:
         logits = self.logits.expand(*batch_shape, *self.event_shape)
-        return OneHotCategorical(logits, validate_args=self._validate_args)
+        rows = None if self.rows is None else self.rows.expand(batch_shape)
+        return OneHotCategorical(logits, rows=rows, validate_args=self._validate_args)
 
     def __repr__(self) -> str:
         return f"OneHotCategorical({self.event_shape[0]} categories, {list(self.batch_shape)})"
@@ -193,14 +255,30 @@ class OneHotCategorical(Distribution):
 
 @register_kl(OneHotCategorical, OneHotCategorical)  # type: ignore[untyped-decorator]
 def _kl(p: OneHotCategorical, q: OneHotCategorical) -> Tensor:
-    r""":math:`\sum_i p_i (\log p_i - \log q_i)`; categories that p never chooses count nothing."""
+    r""":math:`\sum_i p_i (\log p_i - \log q_i)`; categories that p never chooses count nothing.
+
+    Infinite where q never chooses what p may, however rarely.
+    """
+    if p.event_shape != q.event_shape:
+        raise ValueError(
+            f"the distributions have {p.event_shape[0]} and {q.event_shape[0]} categories; a "
+            "divergence is between two over the same categories."
+        )
     log_p, log_q = p._log_probs, q._log_probs
     never = log_p == -math.inf
     difference = log_p.masked_fill(never, 0.0) - log_q.masked_fill(never, 0.0)
-    return (log_p.exp() * difference).sum(-1).to(p.logits.dtype)
+    # A probability so small that it is 0 in float32, times infinity, would be NaN.
+    terms = (log_p.exp() * difference).masked_fill(difference == math.inf, math.inf)
+    return q._counted(p._counted(terms.sum(-1))).to(p.logits.dtype)
 
 
 @register_kl(OneHotCategorical, torch.distributions.OneHotCategorical)  # type: ignore[untyped-decorator]
 def _kl_to_torchs(p: OneHotCategorical, q: torch.distributions.OneHotCategorical) -> Tensor:
     divergence: Tensor = _kl(p, OneHotCategorical(q.logits, validate_args=False))
+    return divergence
+
+
+@register_kl(torch.distributions.OneHotCategorical, OneHotCategorical)  # type: ignore[untyped-decorator]
+def _kl_from_torchs(p: torch.distributions.OneHotCategorical, q: OneHotCategorical) -> Tensor:
+    divergence: Tensor = _kl(OneHotCategorical(p.logits, validate_args=False), q)
     return divergence

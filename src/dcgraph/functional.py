@@ -11,7 +11,6 @@ import math
 from functools import lru_cache
 
 import torch
-import torch.distributed as dist
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import Parameter
@@ -37,6 +36,7 @@ from .noise import (
     Noise,
     check_noise,
     draw_minus_gumbel,
+    has_ranks,
     is_zero,
     random_keys,
     standard_noise,
@@ -214,7 +214,7 @@ def _relax_few(logits: Tensor, tau: Dial, beta: Dial) -> Tensor | None:
         and 0 < logits.numel() <= FEW
         and logits.is_cpu
         and may_read_cpu()
-        and not dist.is_initialized()
+        and not has_ranks()
     ):
         return None
     # log E, of which the noise is the negative; in float64 -log(u) is fine enough near u = 1.

@@ -8,6 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from ._arguments import check_number
+
 __all__ = ["favour_"]
 
 
@@ -37,9 +39,19 @@ def favour_(
             raise ValueError("the layer has no bias to favour a category with; use bias=True.")
         favour_(logits.bias, category, probability)
         return logits
-    categories = logits.shape[-1] if logits.ndim else 0
+    if not (isinstance(logits, Tensor) and logits.is_floating_point()):
+        kind = logits.dtype if isinstance(logits, Tensor) else type(logits).__name__
+        raise TypeError(
+            f"logits are a {kind}; pass the parameter, or the torch.nn.Linear that makes them."
+        )
+    if not logits.ndim:
+        raise ValueError("logits are a single number; pass one for each category, [..., K].")
+    categories = logits.shape[-1]
+    if isinstance(category, bool) or not isinstance(category, int):
+        raise TypeError(f"category={category!r} is a {type(category).__name__}; pass its number.")
     if not 0 <= category < categories:
         raise ValueError(f"category={category}, but there are categories 0 to {categories - 1}.")
+    check_number("probability", probability, "pass a number between 0 and 1.")
     if not 0 < probability < 1:
         raise ValueError(
             f"probability={probability}, but no finite logits give 0 or 1; use a number between."

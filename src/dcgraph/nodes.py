@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from ._arguments import Codebook, Decode, Distribution, Gate, Residual, check_choice
-from ._checks import Dial
+from ._checks import Dial, check_padding
 from ._dialled import Dialled
 from ._observe import Event, is_observed, notify
 from .codebook import choose
@@ -133,9 +133,10 @@ class Categorical(Dialled):
         logits: Float[Tensor, "*batch categories"],
         *,
         mask: Bool[Tensor, "..."] | None = None,
+        rows: Bool[Tensor, "*batch"] | None = None,
     ) -> OneHotCategorical:
         """p(z; theta) = softmax(theta), the distribution that the node draws from at test."""
-        return OneHotCategorical(logits, mask)
+        return OneHotCategorical(logits, mask, rows)
 
     def extra_repr(self) -> str:
         noise = "" if self.noise == "gumbel" else f", noise={self.noise!r}"
@@ -167,7 +168,7 @@ class Discrete(nn.Module):
             call. The default is "tied", or "separate" if ``g`` is given.
         width: width of the output, ``dim`` if not said.
         init_std: the codebook starts as N(0, init_std^2). With a tied codebook the logits grow
-            with it, and tau must fit: about 8 for 1.0, about 1 for ``dim ** -0.5``.
+            with it and with ``dim``, and tau must fit: :meth:`dcgraph.Dials.recommended` looks.
         residual: "drop" (the paper's DropRes), "replace", "weighted", "always" (see
             :func:`dcgraph.drop_residual`) or "none".
         gate: what shares one draw of the DropRes gate, see :func:`dcgraph.drop_residual`.
@@ -270,12 +271,13 @@ class Discrete(nn.Module):
         codebook: Float[Tensor, "categories width"] | None = None,
         *,
         mask: Bool[Tensor, "..."] | None = None,
+        rows: Bool[Tensor, "*batch"] | None = None,
     ) -> OneHotCategorical:
         """p(z; g(u)), the distribution over the categories: for a KL term, or an entropy bonus.
 
         It computes all logits, also where the node itself does without them.
         """
-        return OneHotCategorical(self.logits(u, codebook), mask)
+        return OneHotCategorical(self.logits(_blank(u, rows), codebook), mask, rows)
 
     def forward(
         self,
@@ -395,12 +397,7 @@ def _blank(vectors: Tensor, rows: Tensor | None) -> Tensor:
     """Zeros in place of padding: whatever is in it, NaN too, reaches nothing."""
     if rows is None:
         return vectors
-    if not isinstance(rows, Tensor) or rows.dtype != torch.bool or rows.shape != vectors.shape[:-1]:
-        kind = f"{rows.dtype} of shape {tuple(rows.shape)}" if isinstance(rows, Tensor) else rows
-        raise ValueError(
-            f"rows are {kind}; pass a bool tensor of shape {tuple(vectors.shape[:-1])}, one entry "
-            "for each vector, False where it is padding."
-        )
+    check_padding(rows, vectors.shape[:-1])
     return torch.where(rows.unsqueeze(-1), vectors, 0.0)
 
 
@@ -436,6 +433,11 @@ def _filled(v: Tensor, rows: Tensor, fill: Tensor | str, u: Tensor) -> Tensor:
         if fill == "zero":
             return torch.where(rows.unsqueeze(-1), v, 0.0)
         fill = u
+    if not isinstance(fill, Tensor):
+        raise TypeError(
+            f'fill={fill!r} is a {type(fill).__name__}; pass "input", "zero" or a tensor of the '
+            f"output's shape {tuple(v.shape)}."
+        )
     if fill.shape != v.shape:
         raise ValueError(
             f"padding cannot come out as a fill of shape {tuple(fill.shape)}, for the output has "

@@ -111,6 +111,10 @@ def draw_minus_gumbel(
         uniform = torch.rand(tuple(shape), dtype=torch.float64, device=device, **_from(generator))
         return uniform.log_().neg_().clamp(max=_LARGEST_EXPONENTIAL).log_().to(dtype)
     bits, scale = _random_bits(shape, generator, device), -_SCALES[dtype]
+    if torch.compiler.is_exporting():
+        # Other runtimes may draw 24 bits and know no log1p: in float32, 1 - u would often be 1.
+        smallest = bits.to(torch.float64).mul_(-_SCALES[torch.float64]).log1p_().neg_()
+        return smallest.clamp_(min=2.0**-_BITS).log_().to(dtype)
     return bits.to(dtype).mul_(scale).log1p_().neg_().log_()
 
 
@@ -140,9 +144,12 @@ def draw_gumbel_in(
 
 def _own_noise(generator: torch.Generator | None) -> bool:
     """Whether ranks draw apart: several of them, and no generator that says what to draw."""
-    if generator is not None or not (dist.is_available() and dist.is_initialized()):
-        return False
-    return dist.get_world_size() > 1
+    return generator is None and has_ranks() and dist.get_world_size() > 1
+
+
+def has_ranks() -> bool:
+    """Whether torch.distributed runs."""
+    return dist.is_available() and dist.is_initialized()
 
 
 def _random_bits(
@@ -204,3 +211,9 @@ def standard_noise(noise: Noise | None, theta: Tensor, generator: torch.Generato
         return noise.to(theta.dtype)
     drawn = draw_gumbel(theta.shape, generator, theta.dtype, theta.device)
     return drawn.neg_() if noise == "reversed" else drawn
+
+
+def reseed(rank: int) -> None:
+    """Go on from torch's random state of the CPU with numbers that differ from rank to rank."""
+    bits = torch.randint(1, 1 << _BITS, ())
+    torch.manual_seed(int(_of_rank(bits, rank)))

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from ._arguments import Gate, Mode, check_choice
-from ._checks import Dial, check_dial, check_one_per_row, may_read, read
+from ._checks import Dial, check_dial, check_one_per_row, check_padding, may_read, read
 from ._dialled import Dialled
 from .noise import draw_uniform
 
@@ -64,6 +64,8 @@ def drop_residual(
     check_choice("gate", gate, get_args(Gate))
     check_residual(value, residual)
     check_one_per_row("alpha", alpha, "an output", value, -1)
+    if rows is not None:
+        check_padding(rows, value.shape[:-1])
     if mode in ("weighted", "always"):
         mixed = value + residual if mode == "always" else (1 - alpha) * residual + alpha * value
         return mixed if rows is None else torch.where(rows.unsqueeze(-1), mixed, value)

@@ -10,7 +10,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ._arguments import check_number
 
@@ -105,6 +105,31 @@ def piecewise(points: Sequence[tuple[int, Number]]) -> Schedule:
 def is_constant(schedule: Schedule) -> bool:
     """Whether it is known to be the same at every step."""
     return isinstance(schedule, _Constant)
+
+
+def as_data(schedule: Schedule) -> list[Any] | None:
+    """Name and arguments, for a file; None for a function of somebody's own.
+
+    >>> as_data(temp_match(8.0, 0.1))
+    ['temp_match', 8.0, 0.1]
+    """
+    return [schedule.name, *astuple(schedule)] if isinstance(schedule, _Called) else None
+
+
+def from_data(data: Sequence[Any]) -> Schedule:
+    """The schedule that :func:`as_data` has written down; a file may hold anything.
+
+    >>> from_data(["temp_match", 8.0, 0.1])
+    temp_match(8.0, 0.1)
+    """
+    makers: dict[Any, Callable[..., Schedule]] = {
+        make.__name__: make for make in (constant, linear, exponential, temp_match, piecewise)
+    }
+    name, *arguments = data
+    if not isinstance(name, str) or name not in makers:
+        raise ValueError(f"there is no schedule {name!r}; there are {', '.join(makers)}.")
+    points = [[tuple(one) for one in given] for given in arguments if isinstance(given, list)]
+    return makers[name](*(points or arguments))
 
 
 @dataclass(frozen=True, repr=False)

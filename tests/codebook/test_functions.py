@@ -293,3 +293,52 @@ def test_large_ones_go_without_the_matrix() -> None:
     )
     assert fastest(small) == "dense" and fastest(large) == "blockwise"
     assert set(get_args(Implementation)) == {*IMPLEMENTATIONS, "streaming"}
+
+
+@several_blocks
+def test_by_distance_the_nearest_row_is_chosen_and_weights_fall_with_the_square() -> None:
+    query, codebook = inputs(2)
+    scale = torch.rand(2, 1003, 1, dtype=torch.float64) * 2  # or lengths would not matter
+    codebook = (codebook * scale).detach().requires_grad_()
+    distance = torch.cdist(query, codebook)
+    longer = dc.codebook.by_distance(query, codebook)
+    noise = dc.gumbel([2, 5, 1003], dtype=torch.float64)
+    z = dc.gumbel_softmax(-distance.square() / 2, 0.7, beta=0.3, noise=noise)
+    for implementation in (*IMPLEMENTATIONS, None):
+        index, row = by(implementation, dc.codebook.choose, *longer, beta=0.0)
+        assert torch.equal(index, distance.argmin(-1))
+        assert not torch.equal(index, (query @ codebook.mT).argmax(-1))
+        torch.testing.assert_close(row[..., :-1], torch.stack(list(map(_rows, codebook, index))))
+        v = by(implementation, dc.mix, *longer, 0.7, beta=0.3, noise=noise)[..., :-1]
+        torch.testing.assert_close(v, z @ codebook)
+        found, expected = (
+            torch.autograd.grad(value.square().sum(), (query, codebook), retain_graph=True)
+            for value in (v, z @ codebook)
+        )
+        torch.testing.assert_close(found, expected)
+
+
+def _rows(codebook: Tensor, index: Tensor) -> Tensor:
+    return codebook[index]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_by_distance_finds_the_nearest_in_any_precision(dtype: torch.dtype) -> None:
+    """Far from the origin squared lengths are large, and what tells rows apart is small."""
+    torch.manual_seed(0)
+    codebook = (20 + torch.randn(50, 8)).to(dtype)
+    query = (codebook.float() + 0.1 * torch.randn(50, 8)).to(dtype)
+    longer = dc.codebook.by_distance(query, codebook)
+    assert longer[0].dtype == longer[1].dtype == torch.float32
+    index, _ = dc.codebook.choose(*longer, beta=0.0)
+    expected = torch.cdist(query.double(), codebook.double()).argmin(-1)
+    assert torch.equal(index, expected)
+
+
+def test_a_node_chooses_by_distance() -> None:
+    torch.manual_seed(0)
+    node = dc.Discrete(4, 7, codebook="given", residual="none").eval()
+    u, codebook = torch.randn(9, 3), torch.randn(7, 3)
+    query, codes = dc.codebook.by_distance(u, codebook)
+    v = node(query, codebook=codes)[..., :-1]
+    assert torch.equal(v, codebook[torch.cdist(u, codebook).argmin(-1)])

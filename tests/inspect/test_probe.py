@@ -99,6 +99,29 @@ def test_groups_are_read_apart() -> None:
     assert len(dc.probe(node, lambda: loss(theta), groups=2).readings) == 1, "no such dimension"
 
 
+def test_a_group_is_compared_with_the_same_group_of_the_last_call() -> None:
+    torch.manual_seed(0)
+    node = dc.Categorical()
+    dc.Dials.constant(node, tau=2.0, beta=0.0)
+    theta = torch.randn(20, 3, 5, requires_grad=True)
+    valid = torch.ones(20, 3, dtype=torch.bool)
+    valid[:, 2] = False  # the last group is padding: no gradient to compare with
+
+    def loss() -> Tensor:
+        first = node(theta)
+        return (node(5 * first, rows=valid) * torch.tensor([1.0, 10.0, 0.0]).view(3, 1)).std()
+
+    report = dc.probe(node, loss, groups=1)
+    shown = [line.split()[4] for line in str(report).splitlines()[1:-1]]
+    gradients = [reading.gradient for reading in report.readings]
+    for group in range(2):
+        first, last = gradients[group], gradients[3 + group]
+        assert first is not None and last is not None
+        assert float(shown[group]) == pytest.approx(first / last, rel=0.06)
+        assert shown[3 + group] == "1"
+    assert gradients[5] is None and shown[2] == shown[5] == "-"
+
+
 def test_probe_reports_calls_in_order_and_watched_tensors() -> None:
     class Watched(Adder):
         def forward(self, a: Tensor, b: Tensor) -> Tensor:

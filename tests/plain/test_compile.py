@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import dcgraph as dc
+from dcgraph.residual import Gate
 from models import Adder
 from statistics_of_fit import chi_square_p, kolmogorov_p
 
@@ -138,6 +139,21 @@ def test_training_step_compiles_once_while_the_dials_move() -> None:
     assert losses[-1] < losses[0]
 
 
+def test_the_distribution_compiles() -> None:
+    """In one graph, which is what could fail; Inductor has nothing special to do."""
+    theta, noise = torch.randn(6, 4), dc.gumbel([6, 4])
+    mask = torch.tensor([True, False, True, True])
+
+    def terms(theta: Tensor, index: Tensor) -> list[Tensor]:
+        q = dc.OneHotCategorical(theta, mask)
+        divergence = torch.distributions.kl_divergence(q, q.uniform())
+        return [divergence, q.entropy(), q.log_prob(index), q.rsample(tau=0.5, noise=noise)]
+
+    index = torch.tensor([0, 2, 3, 0, 2, 3])
+    compiled = torch.compile(terms, fullgraph=True, backend="eager")
+    torch.testing.assert_close(compiled(theta, index), terms(theta, index))
+
+
 def test_padding_compiles() -> None:
     node = dc.Discrete(6, 4, gate="vector")
     dc.Dials.constant(node, tau=2.0, beta=0.0, alpha=1.0)
@@ -202,8 +218,8 @@ def test_a_large_node_compiles() -> None:
     assert torch.equal(torch.compile(node, fullgraph=True)(u), node(u))
 
 
-def compiled_module(module: nn.Module) -> nn.Module:
-    compiled = torch.compile(module)
+def compiled_module(module: nn.Module, backend: str = "inductor") -> nn.Module:
+    compiled = torch.compile(module, backend=backend)
     assert isinstance(compiled, nn.Module)
     return compiled
 
@@ -215,3 +231,31 @@ def test_nodes_have_the_same_names_in_a_compiled_model() -> None:
     for one in (model, compiled_module(model), inner, compiled_module(inner)):
         assert [name for name, _ in dc.named_nodes(one)] == ["0", "1.0"]
     assert [name for name, _ in dc.named_nodes(compiled_module(node))] == ["Discrete"]
+
+
+def test_recommended_settings_of_a_compiled_model() -> None:
+    """Its nodes are not observed in compiled code; those of the model inside are."""
+    model = nn.Sequential(dc.Discrete(64, 50, init_std=3.0))
+    compiled, u = compiled_module(model, "eager"), torch.randn(20, 64)
+    dials = dc.Dials.recommended(compiled, lambda: model(u), steps=100, verbose=False)
+    assert dials.values()["tau"] > 2
+    with pytest.raises(ValueError, match="compile it afterwards"):
+        dc.Dials.recommended(compiled, lambda: compiled(u), steps=100, verbose=False)
+
+
+@pytest.mark.parametrize("gate", ["call", "example", "vector", "element"])
+def test_dropres_with_padding_compiles(gate: Gate) -> None:
+    """Where values cannot be read padding draws, too, and still keeps its value."""
+    around = dc.DropRes("replace", gate=gate)
+    dc.Dials.constant(around, alpha=0.5)
+    rows = torch.tensor([[True, True, False], [True, False, False]])
+    value, residual = torch.zeros(2, 3, 4), torch.ones(2, 3, 4)
+    compiled = torch.compile(around, fullgraph=True, backend="aot_eager")
+    seen = torch.stack([compiled(value, residual, rows=rows) for _ in range(200)])
+    assert (seen[:, ~rows] == 0).all() and ((seen == 0) | (seen == 1)).all()
+    shared = seen[:, rows].flatten(1)  # two vectors of the first example, one of the second
+    alike = (shared == shared[:, :1]).all(0)
+    parts = {"call": [True] * 3, "example": [True, True, False], "vector": [True, False, False]}
+    expected = [part for part in parts.get(gate, []) for _ in range(4)]
+    assert alike.tolist() == (expected or [True] + [False] * 11)
+    assert abs(shared.mean() - 0.5) < 0.15

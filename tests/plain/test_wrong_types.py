@@ -11,16 +11,21 @@ from torch import nn
 
 import dcgraph as dc
 from dcgraph.codebook._functions import using
+from dcgraph.structures import TreeEdges
 
 LOGITS = torch.zeros(3, 4)
 relax: Any = dc.gumbel_softmax
 categorical: Any = dc.Categorical
+one_hot_categorical: Any = dc.OneHotCategorical
 discrete: Any = dc.Discrete
 mix: Any = dc.mix
+by_distance: Any = dc.codebook.by_distance
 dials: Any = dc.Dials
 constant: Any = dc.constant
 population: Any = dc.Population
 lstm: Any = dc.population.LSTM
+favour: Any = dc.init.favour_
+drop: Any = dc.drop_residual
 QUERY, CODEBOOK = torch.zeros(3, 4), torch.zeros(5, 4)
 VALID = torch.ones(3, dtype=torch.bool)
 
@@ -58,6 +63,16 @@ def packed_sequence() -> object:
         (lambda: population(categorical, [0.5]), "'float' object cannot be interpreted"),
         (lambda: population(lambda: 3, [0]), "build made a int; it must make a torch.nn.Module"),
         (lambda: lstm(4, 3)(packed_sequence()), "is a PackedSequence, .* padded sequences"),
+        (lambda: discrete(4, 3)(QUERY, rows=VALID, fill=0.0), 'fill=0.0 is a float; pass "input"'),
+        (
+            lambda: TreeEdges("arborescence")(torch.zeros(3, 3), rows=torch.ones(3)),
+            r"used \(rows= of a node\) is of type torch.float32",
+        ),
+        (lambda: favour(LOGITS.int(), 0), "logits are a torch.int32; pass the parameter"),
+        (lambda: favour(nn.Sequential(), 0), "logits are a Sequential; .* torch.nn.Linear"),
+        (lambda: favour(LOGITS, True), "category=True is a bool; pass its number"),
+        (lambda: favour(LOGITS, 1.0), "category=1.0 is a float"),
+        (lambda: favour(LOGITS, 1, "0.9"), "probability='0.9' is a str; pass a number between"),
     ],
 )
 def test_wrong_types(call: Callable[[], object], words: str) -> None:
@@ -83,7 +98,16 @@ def test_misspelt_names(call: Callable[[], object], words: str) -> None:
 @pytest.mark.parametrize(
     ("call", "words"),
     [
+        (
+            lambda: one_hot_categorical(LOGITS, rows=VALID[:1]),
+            r"rows are .* shape \(3,\), one entry",
+        ),
+        (
+            lambda: one_hot_categorical(LOGITS, rows=[True]),
+            r"rows are \[True\]; pass a bool tensor",
+        ),
         (lambda: mix(QUERY, torch.zeros(5, 3)), "width 4, .* 3; .* make the widths equal"),
+        (lambda: by_distance(QUERY, torch.zeros(5, 3)), "width 4, .* 3; .* make the widths equal"),
         (lambda: mix(QUERY, torch.zeros(0, 4)), r"\(0, 4\) is empty; at least one row"),
         (lambda: mix(QUERY, torch.zeros(4)), "a matrix"),
         (lambda: mix(QUERY, torch.zeros(2, 5, 4)), r"\(2,\) in front.*first ones of the query"),
@@ -112,6 +136,7 @@ def test_query_and_codebook_that_do_not_fit(call: Callable[[], object], words: s
     ("rows", "fill", "words"),
     [
         (torch.ones(2, dtype=torch.bool), "input", r"bool of shape \(2,\); pass .* shape \(3,\)"),
+        (torch.ones(1, dtype=torch.bool), "input", r"bool of shape \(1,\)"),
         (torch.ones(3), "input", "rows are torch.float32"),
         ([True] * 3, "input", r"rows are \[True, True, True\]; pass a bool tensor"),
         (VALID, "zeros", "fill='zeros' is unknown; did you mean 'zero'"),
@@ -122,6 +147,10 @@ def test_wrong_rows(rows: Any, fill: Any, words: str) -> None:
     node = dc.Discrete(4, 3)
     with pytest.raises(ValueError, match=words):
         node(QUERY, rows=rows, fill=fill)
+    if rows is not VALID:
+        for mode in ("drop", "weighted"):  # where a wrong shape could broadcast
+            with pytest.raises(ValueError, match=words):
+                drop(QUERY, QUERY, 0.5, mode=mode, rows=rows)
 
 
 @pytest.mark.parametrize("mode", ["drop", "always", "weighted"])
@@ -134,3 +163,8 @@ def test_residual_of_another_width(mode: Any) -> None:
 def test_streaming_where_it_cannot() -> None:
     with using("streaming"), pytest.raises(ValueError, match="is for CUDA with Triton"):
         mix(QUERY, CODEBOOK)
+
+
+def test_a_single_number_has_no_category_to_favour() -> None:
+    with pytest.raises(ValueError, match="a single number"):
+        favour(torch.tensor(1.0), 0)

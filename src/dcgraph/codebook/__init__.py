@@ -2,9 +2,10 @@
 
 Four functions of queries and a codebook, whose logits are the products of the two: :func:`mix`, its
 hard form :func:`choose`, :func:`logsumexp` and :func:`cross_entropy`. Each has several
-implementations, which compute the same with the same noise; the fastest is taken.
+implementations, which compute the same with the same noise; the fastest is taken. After
+:func:`by_distance` the logits are distances instead.
 """
 
-from ._functions import choose, cross_entropy, logsumexp, mix
+from ._functions import by_distance, choose, cross_entropy, logsumexp, mix
 
-__all__ = ["choose", "cross_entropy", "logsumexp", "mix"]
+__all__ = ["by_distance", "choose", "cross_entropy", "logsumexp", "mix"]

@@ -30,6 +30,7 @@ from ._problem import (
     Problem,
     can_stream,
     fastest,
+    index_for_export,
     scan_dense,
 )
 
@@ -98,7 +99,10 @@ def choose(
     """
     p, batch = make_problem(query, codebook, 1.0, beta, mask, noise, generator)
     with torch.no_grad():
-        _, _, index, _ = solve(p, mixes=False, chooses=True)
+        if torch.compiler.is_exporting():
+            index = index_for_export(p)
+        else:
+            _, _, index, _ = solve(p, mixes=False, chooses=True)
     row = p.codes(index.clamp(min=0)).masked_fill(index.unsqueeze(-1) < 0, 0.0)
     return index.reshape(batch), row.reshape(*batch, codebook.shape[-1])
 
@@ -146,6 +150,33 @@ def cross_entropy(
     p = replace(p, target=target.reshape(p.query.shape[:2]))
     _, loss, _, _ = solve(p, mixes=False, chooses=False)
     return loss.reshape(batch)
+
+
+def by_distance(
+    query: Float[Tensor, "*batch dim"], codebook: Float[Tensor, "*groups categories dim"]
+) -> tuple[Float[Tensor, "*batch dim+1"], Float[Tensor, "*groups categories dim+1"]]:
+    r"""Query and codebook one entry longer, so that their products choose by distance.
+
+    :math:`\langle (q, 1), (C_j, -|C_j|^2 / 2) \rangle = (|q|^2 - |q - C_j|^2) / 2`. So the argmax
+    is the row nearest to the query, as vector quantisation has it, and the softmax is that of
+    :math:`-|q - C_j|^2 / 2`. All functions here take the two, and so does a node with
+    ``codebook="given"``. Leave out the last entry of the vectors that come back.
+
+    Half precision has too few digits for squared lengths: it comes back as float32. Under autocast,
+    which would round them again, switch it off for the call that follows.
+
+    >>> import torch, dcgraph as dc
+    >>> query, codebook = torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 0.5], [9.0, 0.0]])
+    >>> index, row = dc.codebook.choose(*dc.codebook.by_distance(query, codebook), beta=0.0)
+    >>> index, row[:, :-1]
+    (tensor([0]), tensor([[1.0000, 0.5000]]))
+    """
+    _check_pair(query, codebook)
+    dtype = torch.promote_types(torch.promote_types(query.dtype, codebook.dtype), torch.float32)
+    query, codebook = query.to(dtype), codebook.to(dtype)
+    below = codebook.square().sum(-1, keepdim=True) / -2
+    longer = torch.cat([query, torch.ones_like(query[..., :1])], -1)
+    return longer, torch.cat([codebook, below], -1)
 
 
 def solve(p: Problem, *, mixes: bool, chooses: bool) -> Found:
@@ -235,8 +266,8 @@ def make_problem(
     return p, batch
 
 
-def _checked(query: Tensor, codebook: Tensor) -> Tensor:
-    """The query, in the dtype of autocast if that is on."""
+def _check_pair(query: Tensor, codebook: Tensor) -> None:
+    """Types, shapes and devices of a query and a codebook."""
     for name, value in (("query", query), ("codebook", codebook)):
         if not isinstance(value, Tensor) or value.dtype not in _DTYPES:
             kind = value.dtype if isinstance(value, Tensor) else type(value).__name__
@@ -268,6 +299,11 @@ def _checked(query: Tensor, codebook: Tensor) -> Tensor:
             f"the codebook has the dimensions {tuple(lead)} in front of its rows, which must also "
             f"be the first ones of the query, of shape {tuple(query.shape)}; expand one of them."
         )
+
+
+def _checked(query: Tensor, codebook: Tensor) -> Tensor:
+    """The query, in the dtype of autocast if that is on."""
+    _check_pair(query, codebook)
     device = query.device.type
     if torch.is_autocast_enabled(device) and query.dtype == torch.float32:
         return query.to(torch.get_autocast_dtype(device))

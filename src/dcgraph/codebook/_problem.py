@@ -14,6 +14,7 @@ from torch import Tensor
 from .. import kernels
 from .._philox import draw_gumbel_at
 from ..functional import one_hot, straight_through
+from ..noise import draw_gumbel
 
 Implementation = Literal["dense", "blockwise", "streaming"]
 """With a matrix of all logits, block by block of the codebook, or in one kernel on a GPU."""
@@ -65,6 +66,8 @@ class Problem:
 
 def fastest(p: Problem) -> Implementation:
     """The fastest implementation for this device and these sizes whose memory is bounded."""
+    if torch.compiler.is_exporting():
+        return "dense"  # torch's own operations, whatever the number of rows turns out to be
     groups, rows, n, _ = p.shape
     on_gpu = p.query.device.type == "cuda"
     if groups * rows * n <= _SMALL["cuda" if on_gpu else "cpu"]:
@@ -115,6 +118,30 @@ def scan_dense(p: Problem, *, mixes: bool, chooses: bool) -> Found:
     if chooses or p.index is not None:
         z = straight_through(one_hot(index, z.shape[-1], z.dtype), z)
     return z.to(codebook.dtype) @ codebook, a.logsumexp(-1), index, top
+
+
+_EXPORTED = 1 << 16  # rows of the codebook
+
+
+def index_for_export(p: Problem) -> Tensor:
+    """The argmax of S + beta G, -1 for none, in plain operations of torch for other runtimes.
+
+    Block by block, so that their matrix of logits is no wider than a block.
+    """
+    best, index = torch.full_like(p.beta, -math.inf), torch.full_like(p.keys, -1)
+    for first in range(0, p.codebook.shape[1], _EXPORTED):
+        block = slice(first, first + _EXPORTED)
+        a = (p.query @ p.codebook[:, block].to(p.query.dtype).mT).to(p.compute_dtype)
+        if p.noisy and p.noise is None:
+            a = a + p.beta.unsqueeze(-1) * draw_gumbel(a.shape, None, a.dtype, a.device)
+        elif p.noise is not None:
+            a = a + p.beta.unsqueeze(-1) * p.noise[..., block]
+        if p.mask is not None:
+            a = a.masked_fill(~p.mask[..., block], -math.inf)
+        top, at = a.max(-1)
+        index = torch.where(top > best, at + first, index)
+        best = torch.maximum(top, best)
+    return index
 
 
 def _perturbed(p: Problem, codebook: Tensor) -> Tensor:

@@ -82,8 +82,15 @@ class Report:
         ]
         return "\n".join([*lines, f"loss {self.loss:.4g} relaxed, {self.hard_loss:.4g} hard"])
 
+    def _last(self, group: int | None) -> float | None:
+        """The gradient at the last call of a node, of the same group if it has that."""
+        nodes = [one for one in reversed(self.readings) if one.categories]
+        call = [one for one in nodes if (one.name, one.call) == (nodes[0].name, nodes[0].call)]
+        same = [one for one in call if one.group == group]
+        return (same or call)[0].gradient if call else None
+
     def _cells(self, reading: Reading) -> tuple[str, ...]:
-        last = next((r.gradient for r in reversed(self.readings) if r.categories), None)
+        last = self._last(reading.group)
         ratio = reading.gradient / last if reading.gradient is not None and last else None
         of = f"/{reading.categories}" if reading.categories else ""
         return (
@@ -117,9 +124,9 @@ def probe(model: nn.Module, closure: Callable[[], Tensor], *, groups: int | None
     One row per call of a node, in call order (a node called k times gives k rows), and one for
     each tensor passed through :func:`dcgraph.watch`. The ``soft-hard gap`` is the mean distance
     between the relaxed row z of the training run and the one-hot row of the hard run, half the sum
-    of |differences|: 0 when the discrete model does what the relaxed one does, 1 when it always
-    chooses otherwise. Rows that choose nothing do not count there, and padding (``rows=`` of a
-    node) counts nowhere.
+    of absolute differences: 0 when the discrete model does what the relaxed one does, 1 when it
+    always chooses otherwise. Rows that choose nothing do not count there, and padding (``rows=`` of
+    a node) counts nowhere.
 
     A gradient is the whole one of that tensor: what else uses it, such as the residual or a second
     node, counts too. Raw data as input have none.
@@ -182,8 +189,8 @@ def _run(
         raise ValueError("the closure called backward(); let it return the loss, and no more.")
     if not any(event.categories for event in events.values()):
         raise NoNodeCalledError(
-            "the closure called no node of the model; call the model inside it, "
-            "and probe a compiled model before torch.compile."
+            "the closure called no node of the model; call the model inside it, probe a compiled "
+            "model before torch.compile, and of a population one model, population.replica(0)."
         )
     return loss.squeeze(), events
 

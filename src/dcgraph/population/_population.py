@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_map
 
 from .._checks import unchecked
 from .._dialled import Dialled
-from .._observe import unobserved
+from .._observe import runs_apart, unobserved
 from ._capture import CapturedStep
 from ._recurrent import Loop
 
@@ -168,6 +168,8 @@ class Population(nn.Module):
             )
         if torch.compiler.is_compiling():
             return self._mapped(function, state, arguments, in_dims)
+        if runs_apart():
+            return self._one_by_one(function, state, arguments, in_dims)
         with unobserved(), _hinting():
             return self._mapped(function, state, arguments, in_dims)
 
@@ -190,13 +192,29 @@ class Population(nn.Module):
             with unchecked():  # under vmap no value can be read, and to try takes its time
                 return mapped(state, *arguments)
         # The same without the price of vmap: half of a small step on the CPU.
-        single = [
-            value if dim is None else tree_map(lambda t, d=dim: t.select(d, 0), value)
-            for value, dim in zip(arguments, in_dims, strict=True)
-        ]
         # A view, its gradient too.
         squeezed = {name: tensor.squeeze(0) for name, tensor in state.items()}
-        return tree_map(lambda tensor: tensor.unsqueeze(0), one(squeezed, *single))
+        own = _of_replica(0, arguments, in_dims)
+        return tree_map(lambda tensor: tensor.unsqueeze(0), one(squeezed, *own))
+
+    def _one_by_one(
+        self,
+        function: Callable[..., Any],
+        state: dict[str, Tensor],
+        arguments: tuple[Any, ...],
+        in_dims: tuple[int | None, ...],
+    ) -> Any:
+        """The same replica after replica: so what each of them does can be observed."""
+        (call,) = self._call
+        results = [
+            functional_call(
+                call,
+                {name: tensor[index] for name, tensor in state.items()},
+                (function, *_of_replica(index, arguments, in_dims)),
+            )
+            for index in range(self.replicas)
+        ]
+        return tree_map(lambda *parts: torch.stack(parts), *results)
 
     def replica(
         self,
@@ -251,6 +269,15 @@ class Population(nn.Module):
         if self.device.type != "cuda":
             return step
         return CapturedStep(step, self.device)  # type: ignore[return-value]
+
+
+def _of_replica(
+    index: int, arguments: tuple[Any, ...], in_dims: tuple[int | None, ...]
+) -> list[Any]:
+    return [
+        value if dim is None else tree_map(lambda t, d=dim: t.select(d, index), value)
+        for value, dim in zip(arguments, in_dims, strict=True)
+    ]
 
 
 class _Call(nn.Module):
@@ -339,6 +366,8 @@ _HINTS = {
     ".item()": "a model of a population cannot read the values of tensors; keep them as tensors.",
     "dynamic shape": "a model of a population cannot choose shapes by the values of tensors; use "
     "masks and torch.where.",
+    "must only return Tensors": "what is mapped returns tensors, which are stacked; return one "
+    "also where a function only writes into the model.",
     "inplace arithmetic": _SHARED,
     "match the broadcast shape": _SHARED,
 }
@@ -349,7 +378,7 @@ def _hinting() -> Iterator[None]:
     """What vmap refuses, with the remedy."""
     try:
         yield
-    except RuntimeError as error:
+    except (RuntimeError, ValueError) as error:
         for text, hint in _HINTS.items():
             if text in str(error):
                 error.add_note(f"dcgraph.Population: {hint}")

@@ -81,7 +81,10 @@ def check_exists(exists: Bool[Tensor, "*batch 1"], structure: str = "tree") -> N
 def _check_used(used: Tensor, scores: Tensor) -> None:
     if not isinstance(used, Tensor) or used.dtype != torch.bool:
         kind = used.dtype if isinstance(used, Tensor) else type(used).__name__
-        raise TypeError(f"used is of type {kind}; pass a bool tensor, True for a node of the tree.")
+        raise TypeError(
+            f"used (rows= of a node) is of type {kind}; pass a bool tensor, True for a node of the "
+            "tree."
+        )
     if not broadcasts_into(used.shape, scores.shape[:-1]) or used.shape[-1] != scores.shape[-1]:
         raise ValueError(
             f"used has shape {tuple(used.shape)}, but the scores {tuple(scores.shape)}; "

@@ -103,7 +103,11 @@ def _kruskal(theta: Float[Tensor, "*batch n n"]) -> Bool[Tensor, "*batch n n"]:
     """
     n = theta.shape[-1]
     later, earlier = torch.tril_indices(n, n, -1, device=theta.device)
-    values, order = theta[..., later, earlier].sort(stable=True, descending=True)
+    scores = theta[..., later, earlier]
+    if torch.compiler.is_exporting():  # ONNX knows no stable sort; any order of ties will do
+        values, order = scores.sort(descending=True)
+    else:
+        values, order = scores.sort(stable=True, descending=True)
     i, j = earlier[order], later[order]
     joins = values > FORBIDDEN / 2
     label = torch.arange(n, device=theta.device).expand(theta.shape[:-1])

@@ -58,7 +58,8 @@ def test_without_matplotlib_only_figures_fail() -> None:
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert run.returncode == 1
     assert one_line(run.stderr) == (
-        "dcgraph: matplotlib is not installed; run: pip install 'dcgraph[viz]'"
+        "dcgraph: matplotlib is not installed; run: pip install 'dcgraph[viz]' "
+        "(in a checkout: pip install '.[viz]')"
     )
 
 

@@ -97,7 +97,7 @@ def test_unknown_command_names_the_closest(capsys: pytest.CaptureFixture[str]) -
     assert cli.main(["figgure", "simplex"]) == 2
     assert one_line(capsys.readouterr().err) == (
         "dcgraph: unknown command 'figgure'; did you mean 'figure'? "
-        "There are: demo, train, evaluate, predict, reproduce, table, figure, data."
+        "There are: demo, train, evaluate, predict, reproduce, table, figure, data, playground."
     )
     assert cli.main(["xyz"]) == 2
     assert "unknown command 'xyz'; there are: demo, train," in one_line(capsys.readouterr().err)
@@ -156,7 +156,8 @@ def test_without_an_extra_it_is_named(
     monkeypatch.setitem(sys.modules, "safetensors", None)
     assert cli.main(["predict", "addition"]) == 1
     assert one_line(capsys.readouterr().err) == (
-        "dcgraph: safetensors is not installed; run: pip install 'dcgraph[cli]'"
+        "dcgraph: safetensors is not installed; run: pip install 'dcgraph[cli]' "
+        "(in a checkout: pip install '.[cli]')"
     )
 
 

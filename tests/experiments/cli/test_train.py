@@ -150,3 +150,40 @@ def test_tensorboard_files_have_the_curves(tmp_path: Path) -> None:
 def one_line(text: str) -> str:
     (line,) = text.splitlines()
     return line
+
+
+OPEN = ["train", "parity_left_open:LeftOpen"]
+
+
+def test_what_a_preset_leaves_open_is_fitted_and_written_down(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    assert cli.main([*OPEN, "--epochs", "2", "--sweep", "width=4,6", "--out", str(out)]) == 0
+    replicas = json.loads((out / "run.json").read_text())["replicas"]
+    # The batch is fitted to the width, whether that is swept or not; nothing that is given changes.
+    assert [(one["width"], one["batch"], one["epochs"]) for one in replicas] == [
+        (4, 8, 2),
+        (6, 12, 2),
+    ]
+    with pytest.raises(SystemExit):
+        cli.main([*OPEN, "--help"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "examples per step (default: fitted to the data)" in said
+    assert cli.main([*OPEN, "--batch", "5", "--epochs", "1", "--out", str(tmp_path / "b")]) == 0
+    (replica,) = json.loads((tmp_path / "b" / "run.json").read_text())["replicas"]
+    assert (replica["batch"], replica["width"]) == (5, 8)
+    assert (
+        cli.main([*OPEN, "--preset", "quick", "--epochs", "1", "--out", str(tmp_path / "c")]) == 0
+    )
+    (replica,) = json.loads((tmp_path / "c" / "run.json").read_text())["replicas"]
+    assert replica["batch"] == 8, "as the preset has it"
+
+
+def test_what_cannot_be_fitted_leaves_nothing_behind(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "some" / "run"
+    assert cli.main([*OPEN, "--width", "99", "--out", str(out)]) == 2
+    assert "99 is too wide" in one_line(capsys.readouterr().err)
+    assert not out.parent.exists()

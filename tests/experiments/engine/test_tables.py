@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from dcgraph.experiments.engine.tables import (
     Row,
     Run,
     Table,
+    as_csv,
     as_json,
     as_text,
     part,
@@ -58,6 +60,20 @@ def test_a_table_from_records_beside_the_papers_numbers(results: Path) -> None:
     text = as_text(SMALL, results)
     assert "2 to 3 seeds" in text and "| 50.00 ± 1.50 |" in text
     assert len({len(line) for line in text.splitlines()[2:]}) == 1  # aligned
+
+
+def test_a_table_as_csv_has_every_number(results: Path, tmp_path: Path) -> None:
+    """What was not run has the paper's only, and a cell with neither has no line."""
+    lines = list(csv.DictReader(as_csv(SMALL, results).splitlines()))
+    assert [(line["row"], line["column"], line["seeds"]) for line in lines] == [
+        ("slow", "test", "3"),
+        ("fast", "test", "2"),
+    ]
+    first = as_json(SMALL, results)[0]
+    assert (float(lines[0]["mean"]), float(lines[0]["std"])) == (first["mean"], first["std"])
+    assert (lines[0]["paper"], lines[0]["paper std"], lines[1]["paper"]) == ("50.0", "1.5", "")
+    (published,) = csv.DictReader(as_csv(SMALL, tmp_path).splitlines())
+    assert (published["mean"], published["paper"], published["seeds"]) == ("", "50.0", "0")
 
 
 def test_the_spread_is_that_of_a_sample(results: Path) -> None:

@@ -22,7 +22,7 @@ import dcgraph as dc
 from dcgraph.experiments import cli
 from dcgraph.experiments.engine import Data, Metric, train
 from dcgraph.experiments.engine.jobs import Job
-from dcgraph.experiments.engine.panels import Examples, Grid, Panel, Shown
+from dcgraph.experiments.engine.panels import Examples, Grid, Panel, Remark, Shown
 from dcgraph.experiments.engine.records import Record, read_probes, read_record
 from dcgraph.experiments.engine.runs import make_records, perform, probes_of
 from dcgraph.experiments.report import Replica, write_report
@@ -155,6 +155,49 @@ def test_a_task_without_panels_and_a_replica_that_stopped(tmp_path: Path) -> Non
     read = parity_page(tmp_path / "report.html", [Replica("all", record) for record in records])
     assert "panels" not in {section["id"] for section in read.all("section")}
     assert f"not finite at step {records[1].stopped_at}" in read.text
+
+
+class Named(Parity):
+    """Parity whose symbols have names, and which shows a chain of them."""
+
+    def categories(self, settings: ParitySettings) -> Sequence[str]:
+        return ("north", "<south>", "east", "a name that is far too long for a chart")
+
+    def panels(self, model: nn.Module, settings: ParitySettings, data: Data) -> Sequence[Panel]:
+        row = (
+            Shown("source", "ann"),
+            Shown("mother, 98%", "bea"),
+            Shown("town", "<b>", right=False),
+        )
+        return (Examples("Chains", "Arrows.", (row,), chains=True),)
+
+
+def test_names_of_categories_and_chains_with_arrows(tmp_path: Path) -> None:
+    jobs = [Job(QUICK, tmp_path / "a.json", tmp_path / "a")]
+    list(perform(Named(), jobs, tmp_path / "work"))
+    record = jobs[0].record
+    shown = [Replica("all", read_record(record), read_probes(record), jobs[0].model)]
+    page = tmp_path / "report.html"
+    remarks = (Remark("It recalls <98%>."), Remark("it is red.", warning=True))
+    write_report(page, Named(), shown, title="t", command="c", remarks=remarks)
+    text = page.read_text()
+    for name in ("north", "&lt;south&gt;", "a name that is far …"):
+        assert f">{name}</text>" in text, name
+    assert "<title>a name that is far too long for a chart</title>" in text
+    assert "<i>mother, 98%</i><b>bea</b>" in text and "<b>ann</b>" in text
+    assert '<span class="wrong"><i>town</i><b>&lt;b&gt;</b>' in text
+    assert "<i>source</i>" not in text, "what it starts from has no arrow"
+    read = Page(text).text
+    assert "It recalls <98%>." in read and "Warning. it is red." in read
+
+
+def test_nodes_that_are_never_sampled_have_dials(tmp_path: Path) -> None:
+    replicas = parity_replicas()
+    for replica in replicas:
+        for metric in [m for m in replica.record.curve.metrics if m.decoder == "sample"]:
+            del replica.record.curve.metrics[metric]
+    read = parity_page(tmp_path / "report.html", replicas)
+    assert "dials" in {section["id"] for section in read.all("section")}
 
 
 def test_without_probes_the_dials_are_drawn_and_no_chain(tmp_path: Path) -> None:
@@ -354,6 +397,31 @@ def test_a_page_that_fails_says_that_nothing_is_lost(
     shown = capsys.readouterr()
     assert "records and models are complete" in shown.err and "no picture" in shown.err
     assert "On the test set" in shown.out
+
+
+def test_remarks_are_said_and_stand_on_the_page(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the best replica."""
+
+    def remarks(_: Parity, model: nn.Module, settings: ParitySettings, *__: object) -> list[Remark]:
+        return [Remark(f"Trained at tau {settings.tau:g}."), Remark("less would do.", warning=True)]
+
+    monkeypatch.setattr(Parity, "remarks", remarks)
+    out = tmp_path / "run"
+    assert cli.main([*TRAIN, "--sweep", "tau=1,8", "--out", str(out)]) == 0
+    records = [read_record(path) for path in (out / "records").glob("*.json")]
+    best = max(records, key=lambda record: record.score()).settings["tau"]
+    said = capsys.readouterr().out
+    assert f"\nTrained at tau {best:g}.\nWarning: less would do.\n" in said
+    assert f"Trained at tau {best:g}." in Page((out / "report.html").read_text()).text
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("nothing to say")
+
+    monkeypatch.setattr(Parity, "remarks", fail)
+    assert cli.main(["train", "parity:Parity", "--out", str(out), "--resume"]) == 1
+    assert "records and models are complete" in capsys.readouterr().err
 
 
 def test_final_metrics_stand_row_by_row(

@@ -23,6 +23,7 @@ from ..tasks import TABLES, TASKS, Entry
 from .demo import demo
 from .figures import figure
 from .parsing import CommandError, call, summary, visible
+from .playground import playground
 from .progress import close_bars
 from .tables import reproduce, table
 from .tasks import data, evaluate, predict
@@ -37,6 +38,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "table": table,
     "figure": figure,
     "data": data,
+    "playground": playground,
 }
 _NAMES: dict[str, Mapping[str, Entry] | Mapping[str, Figure]] = {
     "train": TASKS,
@@ -87,7 +89,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         package = (error.name or "").partition(".")[0]
         if package not in _EXTRAS:
             raise
-        _complain(f"{package} is not installed; run: pip install 'dcgraph[{_EXTRAS[package]}]'")
+        extra = _EXTRAS[package]
+        _complain(
+            f"{package} is not installed; run: pip install 'dcgraph[{extra}]' "
+            f"(in a checkout: pip install '.[{extra}]')"
+        )
         return 1
     return 0
 

@@ -12,7 +12,7 @@ from ..engine.jobs import Job, differences, finished_record, jobs_of, labels
 from ..engine.memory import keep_freed_memory
 from ..engine.records import Record, read_probes, read_record
 from ..engine.settings import Settings, populations
-from ..engine.tables import Table, as_json, as_text
+from ..engine.tables import Table, as_csv, as_json, as_text
 from ..engine.tables import part as part_of
 from ..tasks import get_table, get_task
 from .parsing import CommandError
@@ -166,6 +166,7 @@ def table(
     part: str | None = None,
     results: Path = Path("results"),
     json_: bool = False,
+    csv_: bool = False,
 ) -> None:
     """Show a table beside the paper's numbers.
 
@@ -174,6 +175,7 @@ def table(
         part: only these columns, for example sample or argmax (ListOps).
         results: folder of the records.
         json_: print a list of cells instead: row, column, mean, std, seeds, paper.
+        csv_: print them as CSV, for a spreadsheet.
     """
     chosen = _table(name, part)
     cells = as_json(chosen, results)
@@ -182,7 +184,10 @@ def table(
             f"{str(results)!r} has no records of {name!r}; choose --results, "
             f"or run: dcgraph reproduce {name}"
         )
-    print(json.dumps(cells, indent=1) if json_ else as_text(chosen, results), flush=True)
+    if csv_:
+        print(as_csv(chosen, results), end="", flush=True)
+    else:
+        print(json.dumps(cells, indent=1) if json_ else as_text(chosen, results), flush=True)
 
 
 def _table(name: str, part: str | None = None) -> Table:

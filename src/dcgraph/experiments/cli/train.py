@@ -6,7 +6,8 @@ import dataclasses
 import json
 import shlex
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 from ..._arguments import closest
 from ..engine.errors import DataError, Interrupted
 from ..engine.files import write_json
-from ..engine.jobs import Job, labels, replica_names
+from ..engine.jobs import Job, file_name, labels, replica_names
 from ..engine.memory import keep_freed_memory
 from ..engine.metrics import layout, mean_and_std, spread
 from ..engine.records import Record, read_probes, read_record
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     import torch
 
     from ..engine.loop import Callbacks
+    from ..engine.panels import Remark
     from ..engine.task import AnyTask
 
 
@@ -40,12 +42,18 @@ def train(task: str, /, *words: str) -> None:
         task: the task.
     """
     loaded = task_named(task)
-    preset = _preset_in(words, loaded)
+    given = _given(words, loaded)
+    preset = _preset_of(given, loaded)
     about = f"Train the task {loaded.name}. Defaults are those of preset {preset!r}."
-    values = parse(_arguments(loaded, preset), f"dcgraph train {task}", words, about)
+    values = parse(_arguments(loaded, preset, given), f"dcgraph train {task}", words, about)
     options = Options(**{f.name: values.pop(f.name) for f in dataclasses.fields(Options)})
+    left_open = loaded.open_settings.get(preset, ())
+    chosen = {name for name in left_open if values[name] is not None}
     try:
-        settings = loaded.settings(**values)
+        base = asdict(loaded.presets[preset])
+        settings = loaded.settings(
+            **{name: base[name] if value is None else value for name, value in values.items()}
+        )
         sweeps = [parse_sweep(text, settings) for text in options.sweep]
         replicas = expand(settings, sweeps, options.seeds, options.draws, settings.seed)
         if options.at_once < 0:
@@ -55,6 +63,12 @@ def train(task: str, /, *words: str) -> None:
     swept = (options.seeds, options.sweep, options.draws) != (1, (), 0)
     if options.resume and (swept or settings != loaded.presets[preset]):
         raise CommandError("with --resume the settings come from the run; leave the others out.", 2)
+    if left_open and not options.resume:
+        chosen |= {sweep.name for sweep in sweeps}
+        try:
+            replicas = [loaded.fitted(one, chosen, options.data_dir) for one in replicas]
+        except (ValueError, DataError) as error:
+            raise CommandError(str(error), 2) from error
     try:
         _run(loaded, replicas, options, shlex.join(["dcgraph", "train", task, *words]))
     except Interrupted as stop:
@@ -87,25 +101,36 @@ class Options:
     tensorboard: bool = _option(False, "write curves for TensorBoard too")
 
 
-def _preset_in(words: Sequence[str], task: AnyTask) -> str:
-    """The preset decides what the defaults are, so it is looked for before all else."""
-    chosen = next(iter(task.presets))
+def _given(words: Sequence[str], task: AnyTask) -> dict[str, str]:
+    """The settings and the preset that the words give, before anything else is known."""
+    names = {f.name: "--" + f.name.replace("_", "-") for f in dataclasses.fields(task.settings)}
+    names["preset"] = "--preset"
+    given = {}
     for word, following in zip(words, [*words[1:], ""], strict=False):
-        if word == "--preset":
-            chosen = following
-        elif word.startswith("--preset="):
-            chosen = word.partition("=")[2]
+        for name, option in names.items():
+            if word == option:
+                given[name] = following
+            elif word.startswith(f"{option}="):
+                given[name] = word.partition("=")[2]
+    return given
+
+
+def _preset_of(given: Mapping[str, str], task: AnyTask) -> str:
+    """The preset decides what the defaults are, so it is looked for before all else."""
+    chosen = given.get("preset") or task.preset_for(given)
     if chosen not in task.presets:
         raise CommandError(f"unknown preset {chosen!r}; {closest(chosen, task.presets)}", 2)
     return chosen
 
 
-def _arguments(task: AnyTask, preset: str) -> list[Argument]:
+def _arguments(task: AnyTask, preset: str, given: Mapping[str, str]) -> list[Argument]:
     """All options, then all settings: one flag each."""
+    left_open = task.open_settings.get(preset, ())
     defaults = {
         "preset": preset,
-        "out": Path("runs") / f"{task.name}-{preset}",
+        "out": Path("runs") / file_name(task.run_name(preset, given)),
         **asdict(task.presets[preset]),
+        **dict.fromkeys(left_open),
     }
     arguments = []
     for kind in (Options, task.settings):
@@ -114,6 +139,8 @@ def _arguments(task: AnyTask, preset: str) -> list[Argument]:
             help = field.metadata.get("help", "")
             if field.name == "preset":
                 help += f": {', '.join(task.presets)}"
+            if field.name in left_open:
+                help += " (default: fitted to the data)"
             arguments.append(
                 Argument(
                     field.name,
@@ -148,6 +175,7 @@ def _run(task: AnyTask, replicas: Sequence[Settings], options: Options, command:
 
     device = choose_device(options.device)
     plan = options.out / "run.json"
+    missing = [folder for folder in (options.out, *options.out.parents) if not folder.exists()]
     if options.resume:
         replicas, command = _planned(task, plan)
     else:
@@ -187,10 +215,16 @@ def _run(task: AnyTask, replicas: Sequence[Settings], options: Options, command:
         if not options.resume and not list(work.glob("*.pt")):
             shutil.rmtree(work, ignore_errors=True)
             plan.unlink()  # nothing has begun: the corrected command may use the folder
+            with suppress(OSError):  # which is no longer there, unless something else is in it
+                for folder in missing:
+                    folder.rmdir()
         raise CommandError(str(error), 2) from error
     print(results_of(jobs))
+    remarks = _remarks(task, jobs, options)
+    for remark in remarks:
+        print(f"Warning: {remark.text}" if remark.warning else remark.text)
     print(f"Records: {records}. Models: {models}.", flush=True)
-    _write_page(task, jobs, options, command)
+    _write_page(task, jobs, remarks, options, command)
 
 
 def _write_plan(plan: Path, task: AnyTask, replicas: Sequence[Settings], command: str) -> None:
@@ -259,9 +293,25 @@ def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
+def _remarks(task: AnyTask, jobs: Sequence[Job], options: Options) -> Sequence[Remark]:
+    """What the task says of the best model."""
+    from ..engine.models import load_model  # start-up time: torch
+
+    best = max(jobs, key=lambda job: read_record(job.record).score())
+    assert best.model is not None
+    try:
+        return task.remarks(*load_model(best.model, task), options.data_dir)
+    except Exception as error:  # such as one in somebody's task
+        raise CommandError(
+            f"records and models are complete, but what to say of them failed: "
+            f"{type(error).__name__}: {error}; mended, the same command with --resume says it."
+        ) from error
+
+
 def _write_page(
     task: AnyTask,
     jobs: Sequence[Job],
+    remarks: Sequence[Remark],
     options: Options,
     command: str,
 ) -> None:
@@ -279,7 +329,15 @@ def _write_page(
     ]
     title = f"dcgraph: {task.name}, {options.out.resolve().name}"
     try:
-        write_report(page, task, shown, title=title, command=command, data_dir=options.data_dir)
+        write_report(
+            page,
+            task,
+            shown,
+            title=title,
+            command=command,
+            remarks=remarks,
+            data_dir=options.data_dir,
+        )
     except Exception as error:  # such as one in the panels of somebody's task
         raise CommandError(
             f"records and models are complete, but the report failed: {type(error).__name__}: "

@@ -90,8 +90,8 @@ def load_model(path: Path, task: Task[S]) -> tuple[nn.Module, S]:
         raise ModelError(f"{str(path)!r} has settings this dcgraph cannot read: {error}") from error
     if notes.get("vocabulary", "") not in ("", task.vocabulary(settings)):
         raise ModelError(
-            f"{str(path)!r} was trained when its data had other names than now; bring those data "
-            "back, or train again."
+            f"{str(path)!r} was trained when its data had other names or triples than now; bring "
+            "those data back, or train again."
         )
     with torch.device("meta"):  # before anything of the size that the settings say is made
         wanted = {n: (p.dtype, p.shape) for n, p in task.model(settings).named_parameters()}

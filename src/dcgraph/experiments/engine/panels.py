@@ -18,12 +18,25 @@ class Shown:
 
 
 @dataclass(frozen=True)
+class Remark:
+    """A sentence on a trained model at the end of a run; a warning says what to do about it."""
+
+    text: str
+    warning: bool = False
+
+
+@dataclass(frozen=True)
 class Examples:
-    """Examples, each from its inputs through what the nodes read to the answer."""
+    """Examples, each from its inputs through what the nodes read to the answer.
+
+    The parts of an example stand side by side. In ``chains`` arrows lead from one to the next, with
+    the caption of the next on them.
+    """
 
     title: str
     note: str
     rows: tuple[tuple[Shown, ...], ...]
+    chains: bool = False
 
 
 @dataclass(frozen=True)

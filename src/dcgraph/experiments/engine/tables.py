@@ -6,7 +6,9 @@ change, and no table does. Nothing here imports torch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import csv
+import io
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -122,6 +124,11 @@ def _found(table: Table, row: Row, results: Path) -> list[Path]:
     return [place for place in places if place.exists()]
 
 
+def was_run(table: Table, row: Row, results: Path) -> bool:
+    """Whether there is any record of a row."""
+    return bool(_found(table, row, results))
+
+
 def cells(table: Table, results: Path) -> list[Cell]:
     """The table as a list of cells; a cell without records has no mean."""
     filled = []
@@ -140,6 +147,19 @@ def _cell(row: Row, column: Column, values: Sequence[float | None]) -> Cell:
 
 def as_json(table: Table, results: Path) -> list[dict[str, Any]]:
     return [asdict(cell) for cell in cells(table, results)]
+
+
+def as_csv(table: Table, results: Path) -> str:
+    """A line for each cell that has a number, ours or the paper's."""
+    lines = io.StringIO()
+    writer = csv.writer(lines, lineterminator="\n")
+    writer.writerow(["row", "column", "mean", "std", "seeds", "paper", "paper std", "given"])
+    given = {row.name: row.given for row in table.rows}
+    for cell in cells(table, results):
+        if cell.mean is not None or cell.paper:
+            numbers = (cell.mean, cell.std, cell.seeds, *(cell.paper or (None, None)))
+            writer.writerow([cell.row, cell.column, *numbers, given[cell.row]])
+    return lines.getvalue()
 
 
 def as_text(table: Table, results: Path) -> str:
@@ -161,16 +181,18 @@ def as_text(table: Table, results: Path) -> str:
             line.append(spread(cell.mean, cell.std if column.spread else None, write))
             if column in with_paper:
                 line.append(spread(*cell.paper, write) if cell.paper else "")
-        if not _found(table, row, results):
+        if not was_run(table, row, results):
             line[1] = "not run"
         lines.append([*line, row.given] if notes else line)
-    by_row = [max(filled[row.name, c.title].seeds for c in table.columns) for row in table.rows]
-    counts = sorted({seeds for seeds in by_row if seeds})
-    return f"{table.title} {_made_of(counts)}\n\n{_align(lines)}"
+    return f"{table.title} {made_of(filled.values())}\n\n{_align(lines)}"
 
 
-def _made_of(seeds: list[int]) -> str:
-    """What the numbers are, from the different counts of seeds of the rows."""
+def made_of(filled: Iterable[Cell]) -> str:
+    """What the numbers of some cells are, from the different counts of seeds of the rows."""
+    by_row: dict[str, int] = {}
+    for cell in filled:
+        by_row[cell.row] = max(cell.seeds, by_row.get(cell.row, 0))
+    seeds = sorted({count for count in by_row.values() if count})
     if not seeds:
         return "There are no records yet."
     if seeds == [1]:

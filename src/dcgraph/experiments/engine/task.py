@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, TypeVar
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ...nodes import Decode
 from .metrics import Metrics
-from .panels import Panel
+from .panels import Panel, Remark
 from .settings import Settings
 
 S = TypeVar("S", bound=Settings)
@@ -108,6 +108,8 @@ class Task(ABC, Generic[S]):
     name: ClassVar[str]
     settings: ClassVar[type[Settings]] = Settings
     presets: ClassVar[Mapping[str, Settings]]
+    open_settings: ClassVar[Mapping[str, Collection[str]]] = {}
+    """Settings that a preset leaves open, by its name; :meth:`fitted` chooses them."""
 
     @abstractmethod
     def data(self, settings: S, data_dir: Path | None = None) -> Data:
@@ -144,6 +146,28 @@ class Task(ABC, Generic[S]):
         """
         return {}
 
+    def preset_for(self, given: Mapping[str, str]) -> str:
+        """The preset where none is named; ``given`` are the settings of a command line, as text."""
+        return next(iter(self.presets))
+
+    def run_name(self, preset: str, given: Mapping[str, str]) -> str:
+        """What the folder of a run is called, unless it is named."""
+        return f"{self.name}-{preset}"
+
+    def fitted(self, settings: S, chosen: Collection[str], data_dir: Path | None = None) -> S:
+        """The settings for their data, where a preset leaves some open.
+
+        Open settings that ``chosen`` names stay, and the others fit to them. What comes out is
+        complete: it is what a run keeps, so that it does not depend on how it was found.
+        """
+        return settings
+
+    def remarks(
+        self, model: nn.Module, settings: S, data_dir: Path | None = None
+    ) -> Sequence[Remark]:
+        """What to say of the best model at the end of a run, such as that it has learned little."""
+        return ()
+
     def execution(self, settings: S) -> Execution:
         """How the engine trains and evaluates this task."""
         return Execution()
@@ -161,6 +185,10 @@ class Task(ABC, Generic[S]):
         :func:`~dcgraph.experiments.engine.models.carried_by` reads it; equal data are equal bytes.
         """
         return b""
+
+    def categories(self, settings: S) -> Sequence[str]:
+        """The names of the categories of all nodes, for pictures; none if they are only numbers."""
+        return ()
 
     def panels(self, model: nn.Module, settings: S, data: Data) -> Sequence[Panel]:
         """What to show of a trained model on the page of a run: examples, tables it learned."""

@@ -12,6 +12,7 @@ COLOURS = 8
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 10, 10, 36
 _LEVELS = 8  # shades of a map
 _POWERS = 12  # powers of ten on a logarithmic axis, at most
+_LONGEST, _LETTER = 20, 7.2  # letters of a name, and the room for each of them
 
 Number = int | float
 Point = tuple[Number, Number | None]
@@ -140,11 +141,16 @@ def heat_map(
     y_label: str,
     colour: int,
 ) -> str:
-    """Shades from 0 to the largest value; a row is a name and a value for each column."""
+    """Shades from 0 to the largest value; a row is a name and a value for each column.
+
+    Long names get more room and are cut; whoever points at one sees all of it.
+    """
     if not rows or not columns:
         return ""
     largest = max((value for _, values in rows for value in values), default=0.0) or 1.0
-    top, bottom, left = _TOP, HEIGHT - _BOTTOM, _LEFT
+    top, bottom = _TOP, HEIGHT - _BOTTOM
+    longest = max(len(_cut(name)) for name, _ in rows)
+    left = max(_LEFT, 30 + math.ceil(_LETTER * longest))
     wide, high = (WIDTH - _RIGHT - left) / len(columns), (bottom - top) / len(rows)
     shades: dict[int, list[str]] = {}
     for r, (_, values) in enumerate(rows):
@@ -161,7 +167,7 @@ def heat_map(
     every = max(1, math.ceil(len(rows) * 11 / (bottom - top)))  # names need 11 units each
     for r, (name, _) in enumerate(rows):
         if r % every == 0:
-            parts.append(_text(left - 6, top + (r + 0.5) * high + 4, name, "end"))
+            parts.append(_text(left - 6, top + (r + 0.5) * high + 4, _cut(name), "end", title=name))
     x_axis = _Axis(0.0, columns[-1] or 1.0, left, WIDTH - _RIGHT)
     for value in x_axis.ticks():
         parts.append(_text(x_axis.place(value), bottom + 15, number(value), "middle"))
@@ -184,8 +190,16 @@ def number(value: Number) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
-def _text(x: Number, y: Number, text: str, anchor: str, more: str = "") -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" {more}>{escape(text)}</text>'
+def _cut(name: str) -> str:
+    return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
+
+
+def _text(
+    x: Number, y: Number, text: str, anchor: str, more: str = "", title: str | None = None
+) -> str:
+    whole = f"<title>{escape(title)}</title>" if title is not None and title != text else ""
+    place = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"'
+    return f"<text {place} {more}>{whole}{escape(text)}</text>"
 
 
 def _svg(label: str, content: str) -> str:

@@ -16,6 +16,7 @@ from .groups import Group, Replica, keys, monitored, selected_on
 _DIAL_POINTS = 200
 _EXPLODED = 1000  # times its first value: such a loss would press all others to the ground
 _CATEGORIES = 64  # rows of a map of categories
+_NAMED = 12  # of one with a name beside each row
 
 
 def curves_of(groups: Sequence[Group]) -> dict[str, Any]:
@@ -209,8 +210,11 @@ def _optional(value: float | None, form: str) -> str:
     return "-" if value is None else format(value, form)
 
 
-def categories_of(group: Group) -> list[dict[str, Any]]:
-    """Which categories the nodes of the group's best replica used, over training."""
+def categories_of(group: Group, names: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """Which categories the nodes of the group's best replica used, over training.
+
+    Where they have names, only as many are drawn as there is room for names.
+    """
     best = group.best()
     if not best.probes:
         return []
@@ -226,9 +230,10 @@ def categories_of(group: Group) -> list[dict[str, Any]]:
             continue
         # What was not a number when it was read is nothing in the picture.
         weights = [[weight or 0.0 for weight in one["weight"]] for _, one in read]
-        order = sorted(range(len(weights[-1])), key=lambda j: -weights[-1][j])[:_CATEGORIES]
+        drawn = _NAMED if names else _CATEGORIES
+        order = sorted(range(len(weights[-1])), key=lambda j: -weights[-1][j])[:drawn]
         chart = heat_map(
-            [(str(j), [row[j] for row in weights]) for j in order],
+            [(names[j] if names else str(j), [row[j] for row in weights]) for j in order],
             [epoch for epoch, _ in read],
             label=f"weight of each category of {call} over training, {group.name}",
             x_label="epoch",

@@ -40,9 +40,10 @@ class Group:
         return max(self.replicas, key=lambda replica: replica.record.score())
 
     def has_nodes(self) -> bool:
-        """Only nodes can sample, so only models with nodes are measured by sampling."""
+        """Only nodes can be probed, and only models with nodes are measured by sampling."""
         return any(
-            metric.decoder == "sample" for r in self.replicas for metric in r.record.curve.metrics
+            replica.probes or any(m.decoder == "sample" for m in replica.record.curve.metrics)
+            for replica in self.replicas
         )
 
 

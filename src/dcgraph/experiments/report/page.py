@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ..engine.files import write_atomically
 from ..engine.models import load_model
-from ..engine.panels import Examples
+from ..engine.panels import Examples, Remark
 from ..engine.task import AnyTask
 from .curves import categories_of, chain_of, curves_of, dials_of
 from .groups import Group, Replica, grouped, keys, leading, readable
@@ -34,6 +34,7 @@ def write_report(
     *,
     title: str,
     command: str,
+    remarks: Sequence[Remark] = (),
     data_dir: Path | None = None,
 ) -> None:
     """Write the page of a run.
@@ -44,6 +45,7 @@ def write_report(
         replicas: all of the run, in the order in which their groups are to be named.
         title: the heading.
         command: how to repeat the run.
+        remarks: what the task says of the best model.
         data_dir: where the data are, as for training.
     """
     groups = grouped(task, replicas)
@@ -57,12 +59,17 @@ def write_report(
         "groups": keys(groups),
         "hidden": len(probed) - len(shown),
         "facts": facts_of(groups),
+        "remarks": remarks,
         "summary": summary_of(groups),
         "stopped": stopped_of(replicas),
         "curves": [curves_of(some) for some in readable(groups)],
         "dials": [dials_of(some) for some in readable(with_nodes)],
         "chains": [chain for group in shown if (chain := chain_of(group))],
-        "categories": [picture for group in shown for picture in categories_of(group)],
+        "categories": [
+            picture
+            for group in shown
+            for picture in categories_of(group, task.categories(group.settings))
+        ],
         "panels": [
             panel for group in leading(groups, _AT_WORK) for panel in _panels(group, task, data_dir)
         ],

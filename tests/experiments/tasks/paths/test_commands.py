@@ -242,7 +242,9 @@ def test_a_model_is_not_used_with_other_names(new: str, tmp_path: Path) -> None:
         file.write_text(re.sub(r"^e7\b", new.split()[0], file.read_text(), flags=re.MULTILINE))
     entities = Paths().graph(str(tmp_path)).entities
     assert len(entities) == (ENTITIES if new == "a7" else ENTITIES + 1)
-    with pytest.raises(ModelError, match="had other names than now; bring those data back"):
+    with pytest.raises(
+        ModelError, match="had other names or triples than now; bring those data back"
+    ):
         load_model(tmp_path / "m.safetensors", Paths())
 
 

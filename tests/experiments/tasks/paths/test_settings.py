@@ -9,12 +9,17 @@ from typing import Any
 import pytest
 
 from dcgraph.experiments.tasks.paths.settings import (
+    AUTO,
     FB15K_237,
+    FITTED,
     PAPER,
     PAPER_FB13,
     PAPER_FB15K_237,
     PRESETS,
+    PathSettings,
+    Size,
     compressed,
+    fitted,
     quick,
 )
 
@@ -82,3 +87,43 @@ def test_beta_by_the_number_of_entities_is_a_dial_of_each_replica() -> None:
     at_end = [settings.schedules()["beta"](10**6) for settings in (one, two)]
     assert at_end == pytest.approx([4.0, 4.0 / math.log(38_696)])
     assert one.structure() != replace(PAPER, noise="reversed").structure()
+
+
+def steps_of(settings: PathSettings, size: Size) -> int:
+    return settings.epochs * sum(examples // settings.batch for examples in size.examples)
+
+
+@pytest.mark.parametrize("triples", [1, 8, 100, 240, 800, 8_000, 100_000, 1_000_000])
+def test_a_run_is_long_enough_for_a_small_graph_and_ends_for_a_large_one(triples: int) -> None:
+    size = Size(max(2, triples // 3), (triples,) * 3)
+    found = fitted(AUTO, size)
+    steps = steps_of(found, size)
+    assert 1_900 <= steps <= 31_000
+    assert found.batch <= triples, "whole batches are trained on"
+    assert 3 * triples // found.batch * found.batch >= 0.8 * 3 * triples, "little waits in an epoch"
+    schedule_steps = found.epochs * found.schedule_steps
+    assert schedule_steps * found.gamma == pytest.approx(4.8, rel=0.01)
+    assert schedule_steps * found.alpha_step == pytest.approx(3, rel=0.01)
+    assert found.beta_share == pytest.approx(1 / math.log(max(3, triples // 3)), rel=0.01)
+    assert 8 <= -(-found.epochs // found.evaluate_every) * found.evaluations <= 20
+
+
+def test_what_is_chosen_stays_and_the_rest_fits_to_it() -> None:
+    size = Size(100, (240, 240, 240))
+    rule = fitted(AUTO, size)
+    assert {f.name for f in fields(AUTO) if getattr(AUTO, f.name) != getattr(rule, f.name)} <= {
+        *FITTED
+    }
+    assert fitted(rule, size, FITTED) == rule
+    longer = fitted(replace(AUTO, epochs=10 * rule.epochs), size, {"epochs"})
+    assert longer.epochs == 10 * rule.epochs and longer.batch == rule.batch
+    assert longer.gamma * longer.epochs * longer.schedule_steps == pytest.approx(4.8, rel=0.01)
+    small = fitted(replace(AUTO, batch=7, gamma=0.5), size, {"batch", "gamma"})
+    assert (small.batch, small.gamma) == (7, 0.5)
+    assert small.epochs < rule.epochs and steps_of(small, size) >= 1_900
+    often = fitted(replace(AUTO, evaluations=2), size, {"evaluations"})
+    assert (often.evaluations, often.evaluate_every) == (2, 1)
+
+
+def test_a_table_with_few_paths_is_trained_on_too() -> None:
+    assert fitted(AUTO, Size(7, (8, 3, 8))).batch == 3

@@ -53,6 +53,11 @@ def test_what_would_run_is_said_without_torch() -> None:
     answered_without_torch(dry, [0])
 
 
+def test_the_playground_is_written_without_torch(tmp_path: Path) -> None:
+    written = ["playground", "--no-open", "--out", str(tmp_path / "page.html")]
+    answered_without_torch([written], [0])
+
+
 def test_the_test_can_fail() -> None:
     with pytest.raises(AssertionError, match=r"imported.*torch"):
         answered_without_torch([["predict", "addition", "--help"]], [0])

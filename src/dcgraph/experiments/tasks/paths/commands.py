@@ -14,13 +14,14 @@ from typing import Literal
 import torch
 
 from ...engine.errors import DataError, ModelError
+from ...engine.files import write_atomically
 from ...engine.metrics import Ties
 from ...engine.models import calibration_of, carried_by, load_model, settings_of
 from ...engine.task import Task
 from .answering import Answerer
 from .calibration import Calibration, calibration_from
 from .candidates import Candidates
-from .data import PathData, load, load_graph, validation_tables, write
+from .data import PathData, example, load, load_graph, validation_tables, write
 from .data.graph import KnowledgeGraph
 from .data.packing import unpack
 from .data.walks import sample
@@ -205,14 +206,23 @@ class Commands:
         """Sample path queries by random walks and write them as text, with the graph.
 
         A line: source, tab, relations between commas, tab, target; **name is an inverse.
+        The graph "example" is a file of triples to try things with, and is copied.
 
         Args:
-            graph: wn11, fb13, fb15k-237, wn18rr, nations, umls, kinships; or a folder.
-            out: folder for the files; it can be named as a graph then.
-            seed: of the walks; with 0 they are those that `train` uses.
+            graph: wn11, fb13, fb15k-237, wn18rr, nations, umls, kinships; a folder; a file;
+                example.
+            out: folder for the files, which can be named as a graph then; of example a file.
+            seed: of the walks, and of the split of a file; with 0 both are those that train uses.
             data_dir: folder of the data; else $DCGRAPH_DATA, the cache, a download.
         """
-        source = load_graph(graph, data_dir)
+        if graph == "example":
+            if out.exists():
+                raise DataError(f"{out} is there already; choose another --out.")
+            content = example()
+            write_atomically(out, lambda draft: draft.write_bytes(content))
+            count = content.count(b"\n") - 1  # without the header
+            return f"{count} triples of made-up royal families, in {out}."
+        source = load_graph(graph, data_dir, seed)
         try:
             splits = sample(source, seed)
         except ValueError as error:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from ...engine.settings import Settings, per_replica, setting
 
@@ -32,7 +32,7 @@ class PathSettings(Settings):
     lr: float = per_replica(1e-3, "learning rate of Adam")
     tau: float = per_replica(4.0, "temperature of the nodes")
     graph: str = setting(
-        "wn11", "wn11, fb13, fb15k-237, wn18rr, nations, umls, kinships; or a folder"
+        "wn11", "wn11, fb13, fb15k-237, wn18rr, nations, umls, kinships; or a folder or file"
     )
     length: int = setting(5, "longest paths to train on")
     triples: int = setting(1, "how often an epoch has every triple; longer paths are in it once")
@@ -176,11 +176,82 @@ SMALL = PathSettings(
     object_dropout=0.1, subject_dropout=0.1,
 )  # fmt: skip
 
+AUTO = PathSettings(
+    graph="umls", length=3, protocol="all", monitor="MRR", validate_on="trained", inverse="paths",
+    triples=3, estimator="straight_through_gumbel_softmax", gate="vector", init=0.1, lr=5e-3,
+    decay=0.5, tau=1.0, subject_dropout=0.5, relation_dropout=0.5,
+)  # fmt: skip
+
 PRESETS: Mapping[str, PathSettings] = {
     "small": SMALL,
+    "auto": AUTO,
     "best": BEST,
     "fb13": FB13,
     "fb15k-237": FB15K_237,
     "paper": PAPER,
 }
-"""The first is what `dcgraph train paths` does, because the others need a GPU."""
+"""What `dcgraph train paths` does is the first, for others need a GPU, or a graph of one's own."""
+
+FITTED = (
+    "epochs", "batch", "dim", "schedule_steps", "evaluations", "evaluate_every",
+    "beta_share", "gamma", "alpha_step",
+)  # fmt: skip
+"""What preset auto leaves open: :func:`fitted` chooses them for a graph."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """Of a graph: its entities, and the training examples of each length."""
+
+    entities: int
+    examples: tuple[int, ...]
+
+
+def fitted(settings: PathSettings, size: Size, chosen: Collection[str] = ()) -> PathSettings:
+    """Preset auto for a graph of this size; what is ``chosen`` stays, and the rest fits to it.
+
+    A small graph needs many epochs for enough steps, and a large one few. Schedules and evaluations
+    have their shares of the run, however long it is. Noise has its largest value at tau.
+
+    >>> some = fitted(AUTO, Size(100, (720, 240, 240)))
+    >>> some.batch, some.dim, some.epochs
+    (64, 32, 126)
+    """
+
+    def free(**values: Any) -> PathSettings:
+        return replace(settings, **{k: v for k, v in values.items() if k not in chosen})
+
+    fewest = min(size.examples)  # every length gives at least one batch
+    settings = free(batch=min(fewest, _batch_for(fewest)), dim=_DIM)
+    per_epoch = max(1, sum(examples // settings.batch for examples in size.examples))
+    steps = min(_MOST_STEPS, _STEPS + _EPOCHS * per_epoch)
+    settings = free(epochs=max(1, round(steps / per_epoch)))
+    epochs = max(1, settings.epochs)
+    settings = free(schedule_steps=min(per_epoch, max(1, round(_SCHEDULE_STEPS / epochs))))
+    schedule_steps = epochs * settings.schedule_steps
+    if settings.evaluate_every == 1:
+        settings = free(evaluations=-(-_EVALUATIONS // epochs))
+    return free(
+        evaluate_every=max(1, epochs // _EVALUATIONS) if settings.evaluations == 1 else 1,
+        beta_share=round(1 / math.log(max(size.entities, 3)), 4),
+        gamma=float(f"{_GAMMA / schedule_steps:.4g}"),
+        alpha_step=float(f"{_ALPHA / schedule_steps:.4g}"),
+    )
+
+
+_STEPS, _EPOCHS = 2_000, 8  # a run has so many steps and so many epochs more ...
+_MOST_STEPS = 30_000  # ... until it takes too long
+_DIM = 32
+_SCHEDULE_STEPS = 150  # of a run, about
+_EVALUATIONS = 10
+_GAMMA, _ALPHA = 4.8, 3.0  # times one over the schedule steps: as in preset small
+
+
+def _batch_for(examples: int) -> int:
+    """A power of two: a third of the examples at most, up to 128, and of many examples up to 512.
+
+    >>> [_batch_for(examples) for examples in (10, 240, 2_400, 8_000, 100_000)]
+    [8, 64, 128, 128, 512]
+    """
+    small, large = min(128.0, max(8.0, examples / 3)), min(512.0, examples / 60)
+    return int(2 ** math.floor(math.log2(max(small, large))))

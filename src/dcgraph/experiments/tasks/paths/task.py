@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import ClassVar
@@ -14,12 +14,12 @@ from torch import Tensor, nn
 
 from ...engine.errors import DataError
 from ...engine.metrics import Decoder, Metric, Metrics
-from ...engine.panels import Examples, Panel, Shown
+from ...engine.panels import Examples, Panel, Remark, Shown
 from ...engine.settings import Settings
 from ...engine.task import Batch, Data, Execution, Task
 from .baselines import BASELINES, CoKE
 from .commands import Commands
-from .data import PathData, load, load_graph, training_paths, validation_tables
+from .data import GRAPHS, PathData, is_one_file, load, load_graph, training_paths, validation_tables
 from .data.graph import KnowledgeGraph, Queries, inverse, unpacked
 from .data.packing import pack
 from .decoding import (
@@ -45,7 +45,18 @@ from .evaluation import (
 )
 from .model import Bidirectional, DiscreteComplEx, PathModel, Shape
 from .reliability import calibrated
-from .settings import BIDIRECTIONAL_WEIGHT, HEADS, INVERSE_TEMPERATURE, PRESETS, PathSettings
+from .remarks import learned
+from .settings import (
+    BIDIRECTIONAL_WEIGHT,
+    FITTED,
+    HEADS,
+    INVERSE_TEMPERATURE,
+    PRESETS,
+    SMALL,
+    PathSettings,
+    Size,
+    fitted,
+)
 
 _SHOWN = 2  # walks of each length on the page of a run
 _LONGEST_SHOWN = 5  # longer walks are hard to read
@@ -55,6 +66,7 @@ class Paths(Task[PathSettings]):
     name: ClassVar[str] = "paths"
     settings: ClassVar[type[Settings]] = PathSettings
     presets: ClassVar[Mapping[str, Settings]] = PRESETS
+    open_settings: ClassVar[Mapping[str, Collection[str]]] = {"auto": FITTED}
 
     def __init__(
         self, data_dir: Path | None = None, graphs: Mapping[str, KnowledgeGraph] | None = None
@@ -69,8 +81,30 @@ class Paths(Task[PathSettings]):
             self._graphs[name] = load_graph(name, self._data_dir)
         return self._graphs[name]
 
+    def preset_for(self, given: Mapping[str, str]) -> str:
+        """A known graph may have a preset; any other one, such as one's own, has auto."""
+        graph = given.get("graph", SMALL.graph)
+        own = (name for name, preset in PRESETS.items() if preset.graph == graph)
+        return next(own, "auto")
+
+    def run_name(self, preset: str, given: Mapping[str, str]) -> str:
+        """After the preset and, if it is not that of the preset, the graph."""
+        graph = given.get("graph", "")
+        if graph in ("", PRESETS[preset].graph):
+            return super().run_name(preset, given)
+        name = graph if graph in GRAPHS else Path(graph).resolve().name.removesuffix(".gz")
+        stem = name if graph in GRAPHS or Path(graph).is_dir() else Path(name).stem
+        return "-".join([self.name, *([] if preset == "auto" else [preset]), stem])
+
+    def fitted(
+        self, settings: PathSettings, chosen: Collection[str], data_dir: Path | None = None
+    ) -> PathSettings:
+        source, _ = self._loaded(settings, data_dir)
+        examples = tuple(map(len, training_paths(source, settings)))
+        return fitted(settings, Size(len(source.graph.entities), examples), chosen)
+
     def data(self, settings: PathSettings, data_dir: Path | None = None) -> Data:
-        source, asked = _loaded(settings.graph, data_dir or self._data_dir, settings.protocol)
+        source, asked = self._loaded(settings, data_dir)
         self._graphs[settings.graph] = source.graph
         train = [group.packed() for group in training_paths(source, settings)]
         splits: dict[str, list[Batch]] = {"train": train}
@@ -170,6 +204,15 @@ class Paths(Task[PathSettings]):
                 found |= _all_metrics(ranks, settings.protocol, decoder, True)
         return found
 
+    def _loaded(
+        self, settings: PathSettings, data_dir: Path | None
+    ) -> tuple[PathData, dict[str, EvaluationSet]]:
+        graph, stamp = settings.graph, ""
+        if is_one_file(graph):
+            path = Path(graph).resolve()
+            stamp = f"{path} {path.stat().st_mtime_ns} {path.stat().st_size}"
+        return _loaded(graph, data_dir or self._data_dir, settings.protocol, stamp)
+
     def _asked(self, settings: PathSettings, data: Data, split: str) -> EvaluationSet:
         entities = len(self.graph(settings.graph).entities)
         tables = list(data.tables(split))
@@ -189,7 +232,18 @@ class Paths(Task[PathSettings]):
         )
 
     def vocabulary(self, settings: PathSettings) -> str:
-        return self.graph(settings.graph).fingerprint_of_names
+        """Of a graph that is one file also the triples: with other ones its split is another."""
+        graph = self.graph(settings.graph)
+        return graph.fingerprint if is_one_file(settings.graph) else graph.fingerprint_of_names
+
+    def remarks(
+        self, model: nn.Module, settings: PathSettings, data_dir: Path | None = None
+    ) -> Sequence[Remark]:
+        source, _ = self._loaded(settings, data_dir)
+        return learned(model, source).remarks()
+
+    def categories(self, settings: PathSettings) -> Sequence[str]:
+        return self.graph(settings.graph).entities
 
     def carried(self, settings: PathSettings) -> bytes:
         """The graph: names, and the triples of all splits."""
@@ -208,11 +262,12 @@ class Paths(Task[PathSettings]):
                 query = Queries(*(table[name][row].cpu() for name in ("source", "path", "target")))
                 walks.append(walk(on_cpu, graph, query, top=1))
         note = (
-            "Test queries of each length. On the way stand the entities that the model chose, with "
-            "their probabilities, at the end its best answer. Marked is whether the triples of all "
-            "splits lead there by the relations so far."
+            "Test queries of each length, from the source on the left. After each relation stands "
+            "the entity that the model chose, at the end its best answer, with their "
+            "probabilities; ** begins the name of an inverse. Red and struck through is an entity "
+            "to which the triples of all splits do not lead by the relations so far."
         )
-        return (Examples("Decoded paths", note, tuple(map(_shown, walks))),)
+        return (Examples("Decoded paths", note, tuple(map(_shown, walks)), chains=True),)
 
     def commands(self) -> Mapping[str, Callable[..., str | Iterator[str]]]:
         return Commands(Paths).by_name()
@@ -220,9 +275,12 @@ class Paths(Task[PathSettings]):
 
 @lru_cache(maxsize=2)
 def _loaded(
-    graph: str, data_dir: Path | None, protocol: Protocol
+    graph: str, data_dir: Path | None, protocol: Protocol, stamp: str
 ) -> tuple[PathData, dict[str, EvaluationSet]]:
-    """Reading, sampling and finding what queries reach take a while: once for a program."""
+    """Reading, sampling and finding what queries reach take a while: once for a program.
+
+    A file that has changed since has another stamp.
+    """
     source = load(graph, data_dir)
     return source, evaluation_sets(source, protocol)
 
@@ -284,7 +342,7 @@ def _shown(walked: Walk) -> tuple[Shown, ...]:
     return (
         Shown("source", walked.source),
         *(
-            Shown(f"{relation} ({stop.probability:.0%})", stop.entity, right=stop.known)
+            Shown(f"{relation}, {stop.probability:.0%}", stop.entity, right=stop.known)
             for relation, stop in zip(between, stops, strict=True)
         ),
     )

@@ -149,7 +149,11 @@ def test_the_fingerprint_is_that_of_the_graph(tmp_path: Path) -> None:
         ("train__txt", "a\tr\tb\na\tr\t\n", ", line 2: the tail is empty."),
         ("train__txt", "\n \n", " has no rows; write one per line."),
         ("train__txt", "", " has no rows; write one per line."),
-        ("train__txt", b"a\tr\tb\n\x89PNG\xff\n", ", line 2: not text; name a file of triples."),
+        (
+            "train__txt",
+            b"a\tr\tb\n\x89PNG\xff\n",
+            ", line 2: not text in UTF-8; name a file of triples.",
+        ),
         (
             "train__txt",
             "a\tr\tb\na\t**r\tb\n",
@@ -187,7 +191,7 @@ def test_what_is_missing_or_damaged_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert complaint(lambda: load("fb15k")) == (
-        "'fb15k' is neither a folder here nor a known graph; did you mean 'fb15k-237'? "
+        "'fb15k' is neither a file or folder here nor a known graph; did you mean 'fb15k-237'? "
         "There are: wn11, fb13, fb15k-237, wn18rr, nations, umls, kinships."
     )
     folder = folder_of(tmp_path / "graph")

@@ -156,15 +156,37 @@ def test_the_same_seed_gives_the_same_bits() -> None:
     assert hashlib.sha256(repr(everything(3)).encode()).hexdigest()[:16] == "82d9c6b7adec1217"
 
 
-def test_a_negative_seed_and_a_graph_without_enough_paths_are_errors() -> None:
-    graph = random_graph(20, 3, 120, seed=0)
+def test_a_negative_seed_is_an_error() -> None:
     with pytest.raises(ValueError, match="seed=-1, but a seed is at least 0"):
-        sample(graph, -1)
-    tiny = graph_of({"train": [(0, 0, 1)], "test": [(0, 0, 1)]})
+        sample(random_graph(20, 3, 120, seed=0), -1)
+
+
+def test_a_graph_with_few_paths_gives_all_of_them(caplog: pytest.LogCaptureFixture) -> None:
     # There and back, from either end: one for training, one for test. There, back and there is
     # its own reverse, so that there is none for test.
-    with pytest.raises(DataError, match=r"seems to have 0 new paths of length 3, but 1 are needed"):
-        sample(tiny, 0)
+    tiny = graph_of({"train": [(0, 0, 1)], "test": [(0, 0, 1)]})
+    with caplog.at_level("INFO", "dcgraph"):
+        splits = sample(tiny, 0)
+    assert [group.hops for group in splits["train"]] == [1, 2, 3, 4, 5]
+    assert [group.hops for group in splits["test"]] == [1, 2, 4, 6, 7, 8, 9, 10]
+    assert caplog.messages == ["Fewer paths for test than triples, of length 3, 5."]
+
+
+def test_rare_paths_are_found_though_many_draws_are_known_ones() -> None:
+    pairs = graph_of({"train": [(2 * k, 0, 2 * k + 1) for k in range(150)]})
+    found = distinct_walks(pairs.adjacency(), 2, 300, STREAM, NONE)
+    assert len(found) == 300, "there and back from either end, and nothing else"
+
+
+def test_a_split_without_triples_has_paths_and_without_paths_is_none() -> None:
+    ring = [(k, 0, (k + 1) % 30) for k in range(30)]
+    splits = sample(graph_of({"train": ring, "validation": [], "test": []}), 0)
+    assert [(g.hops, len(g)) for g in splits["validation"]] == [(hops, 3) for hops in range(2, 6)]
+    loop: dict[str, list[tuple[int, int, int]]] = {"train": [(0, 0, 0)]}
+    none = {hops: range(2, 2) for hops in ("train", "validation", "test")}
+    assert list(sample(graph_of(loop | {"validation": []}), 0, none)) == ["train"]
+    with pytest.raises(DataError, match="no path for a test that is not in training"):
+        sample(graph_of(loop | {"test": []}), 0, none)
 
 
 # What paths reach

@@ -1,4 +1,4 @@
-"""The data of path queries: a graph by its name or folder, its queries, what is trained on.
+"""The data of path queries: a graph by its name, folder or file, its queries, what is trained on.
 
 Path queries stand in text files of the folder ``paths`` beside the triples, named as those are:
 source, tab, relations between commas, tab, target. ``**name`` is the inverse of a relation. Beside
@@ -6,7 +6,7 @@ text there are .npz files with the arrays ``source`` [n], ``path`` [n, longest],
 the right, and ``target`` [n], numbered like the graph.
 
 The other rooms: :mod:`.graph` has graphs, queries and CSR rows; :mod:`.walks` samples queries and
-finds what they reach; :mod:`.files` reads and writes graphs.
+finds what they reach; :mod:`.files` reads and writes graphs; :mod:`.one_file` splits one.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ from .files import (
     write_lines,
 )
 from .graph import INVERSE, KnowledgeGraph, Queries, inverse_paths, joined
+from .one_file import read_one
 from .walks import path_hashes, sample
 
 _log = logging.getLogger(__name__)
@@ -93,10 +94,16 @@ def load(
 ) -> PathData:
     """A graph with its path queries.
 
-    ``name`` is one of GRAPHS or a folder, as :mod:`.files` describes. Queries come from files in
-    its folder ``paths``; where there are none, they are sampled with the seed. Large files of text
-    are read once, and what was in them is kept in the disk cache ``cache``, or else the user's.
+    ``name`` is one of GRAPHS or a folder, as :mod:`.files` describes, or a file of triples, which
+    is split as :mod:`.one_file` does. Queries come from files in its folder ``paths``; where there
+    are none, they are sampled with the seed. Large files of text are read once, and what was in
+    them is kept in the disk cache ``cache``, or else the user's.
     """
+    if is_one_file(name):
+        graph, about = read_one(Path(name), seed)
+        for line in about.splitlines():
+            _log.info("%s", line)
+        return PathData(graph, sample(graph, seed))
     files = _files_of(name, data_dir)
     graph = read_graph(files, name)
     found = {split: _queries_of(split, files) for split in graph.triples}
@@ -113,9 +120,16 @@ def load(
     return PathData(graph, splits)
 
 
-def load_graph(name: str, data_dir: Path | None = None) -> KnowledgeGraph:
-    """Only the graph."""
+def load_graph(name: str, data_dir: Path | None = None, seed: int = 0) -> KnowledgeGraph:
+    """Only the graph; the seed is that of the split of one file."""
+    if is_one_file(name):
+        return read_one(Path(name), seed)[0]
     return read_graph(_files_of(name, data_dir), name)
+
+
+def is_one_file(name: str) -> bool:
+    """Whether a graph is a file of triples, which is split whenever it is read."""
+    return name not in GRAPHS and Path(name).is_file()
 
 
 def _files_of(name: str, data_dir: Path | None) -> dict[str, Path]:
@@ -123,7 +137,7 @@ def _files_of(name: str, data_dir: Path | None) -> dict[str, Path]:
         return {short: locate(file, data_dir) for short, file in GRAPHS[name].items()}
     if not Path(name).is_dir():
         raise DataError(
-            f"{name!r} is neither a folder here nor a known graph; {closest(name, GRAPHS)}"
+            f"{name!r} is neither a file or folder here nor a known graph; {closest(name, GRAPHS)}"
         )
     return files_in(Path(name))
 
@@ -151,12 +165,22 @@ def _queries_of(split: str, files: Mapping[str, Path]) -> Path | None:
     return pick(files, [f"paths/{name}" for name in SPLITS[split]], (".npz", *TEXT))
 
 
+def example() -> bytes:
+    """A small graph in one file: made-up royal families, their towns and regions."""
+    return (package_files(__package__) / "royals.tsv").read_bytes()
+
+
 def write(folder: Path, data: PathData) -> dict[Path, int]:
     """Files that :func:`load` reads, in gzip; gives them and how many lines each of them has.
 
     What stands in the folder may be overwritten, but other files there might be read in place of
     these, and are an error.
     """
+    for split, triples in data.graph.triples.items():
+        if not len(triples):
+            raise DataError(
+                f"there are no triples for {split}, which a folder needs; train on the file itself."
+            )
     names = {"entities", "relations", *(SPLITS[split][0] for split in data.graph.triples)}
     for path in files_in(folder).values():
         if path.name not in {f"{name}.txt.gz" for name in names}:

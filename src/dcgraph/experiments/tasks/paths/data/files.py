@@ -68,7 +68,8 @@ def read_graph(files: Mapping[str, Path], name: str) -> KnowledgeGraph:
         if found[split] is None:
             raise DataError(
                 f"{name} has no {split}.txt or {split}.txt.gz; put a file of triples there, with a "
-                "head, a relation and a tail per line, between tabs."
+                "head, a relation and a tail per line, between tabs. Or name one file of triples "
+                "in place of a folder: it is split."
             )
     return graph_of(
         {split: path for split, path in found.items() if path is not None},
@@ -103,7 +104,7 @@ def graph_of(
             ]
         except KeyError:
             _fail_at_unknown(path, lines[path], (entity_of, entities), (relation_of, relations))
-        splits[split] = _distinct(torch.stack(numbers, 1), len(names[0]), len(names[1]))
+        splits[split] = distinct(torch.stack(numbers, 1), len(names[0]), len(names[1]))
     if any(name.startswith(INVERSE) for name in names[1]):
         _fail_at_inverse(relations, names[1], lines)
     return KnowledgeGraph(tuple(names[0]), tuple(names[1]), splits)
@@ -128,7 +129,7 @@ def _complaint_of_label(line: str) -> str:
     return "" if label in ("1", "-1") else f"the label is {shown(label)}, but it is 1 or -1."
 
 
-def _distinct(triples: Int32[Tensor, "n 3"], entities: int, relations: int) -> Int32[Tensor, "m 3"]:
+def distinct(triples: Int32[Tensor, "n 3"], entities: int, relations: int) -> Int32[Tensor, "m 3"]:
     """Every triple once, sorted."""
     head, relation, tail = triples.unbind(1)
     key = ((head.long() * relations + relation) * entities + tail).unique()
@@ -205,7 +206,7 @@ def read_lines(path: Path, content: str) -> list[str]:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         number = raw.count(b"\n", 0, error.start) + 1
-        raise DataError(f"{path}, line {number}: not text; {remedy}") from error
+        raise DataError(f"{path}, line {number}: not text in UTF-8; {remedy}") from error
     return text.replace("\r\n", "\n").removesuffix("\n").split("\n")
 
 

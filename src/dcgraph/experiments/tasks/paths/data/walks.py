@@ -23,6 +23,7 @@ query would not fit into memory.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -53,6 +54,8 @@ _CHUNK = 1 << 14  # walks that go together: their numbers stay in the processor'
 _PATIENCE = 20  # rounds of draws without a new path, after which there seem to be no more
 _AT_ONCE = 1 << 22  # entities that are looked at together; bounds the memory
 
+_log = logging.getLogger(__name__)
+
 
 def sample(
     graph: KnowledgeGraph, seed: int, lengths: Mapping[str, range] = LENGTHS
@@ -81,16 +84,24 @@ def _sampled(
     whole = graph.adjacency()
     splits: dict[str, list[Queries]] = {}
     known: dict[int, Tensor] = {}  # hashes of the paths of each length so far
-    for split in graph.triples:
+    for split, triples in graph.triples.items():
         walked = graph.adjacency("train") if split == "train" else whole
-        groups = [single_hops(graph.triples[split])]
+        count = len(triples) or max(1, len(graph.triples["train"]) // 10)
+        groups = [single_hops(triples)]
         for hops in lengths[split]:
             stream = hash_rows(*map(torch.tensor, (seed, list(LENGTHS).index(split), hops)))
             before = known.get(hops, torch.empty(0, dtype=torch.int64))
-            drawn = distinct_walks(walked, hops, len(graph.triples[split]), stream, before)
+            drawn = distinct_walks(walked, hops, count, stream, before)
             known[hops] = torch.cat([before, undirected_hashes(drawn, len(graph.relations))])
             groups.append(drawn)
-        splits[split] = groups
+        splits[split] = [group for group in groups if len(group)]
+        few = [str(group.hops) for group in groups[1:] if len(group) < count]
+        if few:
+            _log.info("Fewer paths for %s than triples, of length %s.", split, ", ".join(few))
+    if "validation" in splits and not splits["validation"]:
+        del splits["validation"]
+    if not splits.get("test", ["as asked"]):
+        raise DataError("the graph has no path for a test that is not in training; add triples.")
     return splits
 
 
@@ -101,10 +112,13 @@ def distinct_walks(
     stream: Int64[Tensor, ""],
     known: Int64[Tensor, " known"],
 ) -> Queries:
-    """The first ``count`` different walks of a stream whose undirected hashes are not ``known``."""
+    """The first ``count`` different walks of a stream whose undirected hashes are not ``known``.
+
+    There are fewer, if the graph seems to have no more.
+    """
     found: list[Queries] = []
     seen, missing, start, rounds = known, count, 0, 0
-    while missing or not found:
+    while (missing and rounds < _PATIENCE) or not found:
         some = walks(graph, hops, start, missing + missing // 8 + 64, stream)
         start += len(some)
         hashes = undirected_hashes(some, graph.relations // 2)
@@ -113,11 +127,6 @@ def distinct_walks(
         found.append(new)
         missing -= len(new)
         rounds = 0 if len(new) or not missing else rounds + 1
-        if rounds == _PATIENCE:
-            raise DataError(
-                f"the graph seems to have {count - missing:,} new paths of length {hops}, but "
-                f"{count:,} are needed; add triples, or files of path queries beside them."
-            )
     return joined(found)
 
 

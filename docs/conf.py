@@ -1,0 +1,81 @@
+"""Settings of the site: Sphinx, because the docstrings are written for it.
+
+Everything a page needs is in the site: formulas become MathML at build time, which browsers show
+without a script, and the search runs in the page.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+from sphinx.application import Sphinx
+
+import dcgraph
+from dcgraph.experiments.playground.build import build
+
+project = "dcgraph"
+author = "dcgraph contributors"
+copyright = author
+version = release = dcgraph.__version__
+
+extensions = [
+    "mathml",  # of this folder
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx_copybutton",
+]
+exclude_patterns = ["checks"]
+nitpicky = True
+nitpick_ignore_regex = [
+    (r"py:.*", r"(?!dcgraph).*"),  # names of torch, and shapes
+    (r"py:.*", r"dcgraph\.(.*\.)?_.*"),  # what is private, in signatures
+]
+suppress_warnings = ["config.cache"]
+
+myst_enable_extensions = ["colon_fence", "dollarmath"]
+myst_heading_anchors = 3
+
+autodoc_member_order = "bysource"
+autodoc_typehints_format = "short"
+autodoc_preserve_defaults = True
+autodoc_type_aliases = {name: name for name in ("Dial", "InDims", "Noise", "PerReplica", "Setting")}
+python_maximum_signature_line_length = 72
+autodoc_default_options = {"members": True, "exclude-members": "extra_repr"}
+napoleon_use_rtype = False
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
+
+html_theme = "furo"
+html_title = "dcgraph"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_math_renderer = "mathml"
+html_show_sphinx = False
+html_copy_source = False
+html_theme_options = {"navigation_with_keys": True}
+pygments_style = "friendly"
+pygments_dark_style = "monokai"
+
+
+_ELSEWHERE = {"](../benchmarks/README.md": "](benchmarks.md", "](../docs/": "]("}
+"""Links that lead out of this folder in the repository, and to the same page in the site."""
+
+
+def _within(text: list[str]) -> None:
+    for link, here in _ELSEWHERE.items():
+        text[0] = text[0].replace(link, here)
+
+
+def _add_playground(app: Sphinx, error: Exception | None) -> None:
+    """The page that `dcgraph playground` writes stands beside the others."""
+    if error is None and app.builder.format == "html":
+        (Path(app.outdir) / "playground.html").write_text(build())
+
+
+def setup(app: Sphinx) -> None:
+    app.connect("source-read", lambda app, name, text: _within(text))
+    app.connect("build-finished", _add_playground)
+    app.connect("include-read", lambda app, path, name, text: _within(text))
