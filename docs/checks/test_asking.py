@@ -15,10 +15,12 @@ from dcgraph.experiments.engine.metrics import Decoder, Metric
 from dcgraph.experiments.engine.models import calibration_of, settings_of
 from dcgraph.experiments.engine.records import read_record
 from dcgraph.experiments.tasks.paths import commands
+from dcgraph.experiments.tasks.paths.candidates import LOST
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "asking.md").read_text()
 SHIPPED = Path(commands.__file__).parent / commands.SHIPPED
+ASKING = json.loads((ROOT / "benchmarks" / "results" / "asking-cpu.json").read_text())
 RECORD = ROOT / "results" / "paths" / "shipped" / "seed-0.json"
 
 
@@ -56,6 +58,31 @@ def test_the_record_is_that_of_the_model() -> None:
     assert record.settings == settings_of(SHIPPED)
     assert record.calibration == calibration_of(SHIPPED)
     assert f"{SHIPPED.stat().st_size / 1000:.0f} kB" in PAGE
+
+
+def test_what_the_page_says_of_calibration() -> None:
+    rows = ASKING["calibration"]
+    shares, one, each = (
+        [row[kind] for row in rows]
+        for kind in ("error of shares", "error, one fit", "error, a fit for each length")
+    )
+    assert len(rows) == 12 and 0.12 < max(shares) < 0.13
+    assert all(fitted <= raw + 5e-4 for fitted, raw in zip(each, shares, strict=True))
+    assert sum(a < b for a, b in zip(each, one, strict=True)) == 8
+    worse = {
+        (row["graph"], row["lengths"]) for row, a, b in zip(rows, each, one, strict=True) if a > b
+    }
+    assert worse == {(g, k) for g in ("umls", "kinships") for k in ("2 to 5", "6 to 10")}
+    assert 0.075 < max(each) < 0.085, "kinships, 6 to 10"
+
+
+def test_what_the_page_says_of_candidates() -> None:
+    found = {row["graph"]: row for row in ASKING["candidates"]}
+    assert all(row["auto"]["lost"] < LOST for row in found.values())
+    assert max(row["kind"]["lost"] for row in found.values()) < 0.001
+    assert 0.45 < found["wn11"]["range"]["lost"] < 0.5
+    assert 0.45 < found["fb13"]["auto"]["left"] < 0.55 and found["wn11"]["auto"]["left"] > 0.99
+    assert all(abs(row["all"] - row["auto"]) < 0.0025 for row in ASKING["ranks"])
 
 
 def row(name: str) -> list[str]:

@@ -146,31 +146,25 @@ class Commands:
     ) -> Iterator[str]:
         """Follow a path of relations from an entity, and rank the answers.
 
-        SOURCE is a name, PATH has relations between commas; **name is the inverse of one.
-        With a source only, it shows the relations that lead on from it.
+        For example: dcgraph predict paths bacterium "causes,**treats"
 
-        Each answer is marked: in training, in validation or in test, if triples up to that split
-        lead to it; else it is new, and has the probability that it is right.
-        Then comes how the answer is reached, and which triples of that are not of training.
-
-        Without --model a small model of the graph UMLS answers, which comes with dcgraph:
-          dcgraph predict paths bacterium "causes,**treats"
-
-        Exit code: 0; 1 if a query could not be read, 2 for wrong options.
+        An answer is marked in training, in validation or in test if triples up to
+        that split lead to it; else it is new, and has the probability to be right.
+        Exit code: 0; 1 if a query could not be read; 2 for wrong options.
 
         Args:
-            source: where the path starts, by name.
-            path: relations between commas; **name is the inverse of one.
-            queries: file of queries, or - for stdin: source, tab, path per line.
-            json_: one JSON object per query, in a line; docs/asking.md has the fields.
+            source: where the path starts; with no path, its relations are shown.
+            path: relations between commas; **name is an inverse.
+            queries: file, or - for stdin: source, tab, path per line.
+            json_: a JSON object per query and line, see docs/asking.md.
             top: how many answers to show.
             new: only answers that no known triples lead to.
-            candidates: what a relation can lead to: known ends, or their kind, or all.
-            model: file or folder of a run; the model in the package, if not given.
-            beam: width of the beam search; else that of training. 1 is the argmax.
-            inverse_temperature: of the beam search; else as calibrated in training.
+            candidates: what a relation can lead to.
+            model: file or folder of a run; else a model of UMLS.
+            beam: width of the beam search; else that of training.
+            inverse_temperature: of scores; else as calibrated in training.
             bidirectional: weight of the inverse direction, 0 to 1, or best.
-            data_dir: folder of the data, for models that do not carry their graph.
+            data_dir: of data, for models saved without their graph.
         """
         if top < 1:
             raise DataError(f"top={top}, but at least 1 answer is shown.")
