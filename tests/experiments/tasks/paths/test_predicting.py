@@ -232,7 +232,7 @@ def test_models_that_carry_no_graph_need_the_data(
     )
     shutil.rmtree(graph)
     _, err = predicted(capsys, *query, "--model", str(old), code=1)
-    assert "neither a folder here nor a known graph" in err
+    assert "neither a file or folder here nor a known graph" in err
 
 
 # The model in the package
