@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 
 import pytest
@@ -103,6 +104,13 @@ def test_memory_of_a_replica_grows_with_the_batch() -> None:
     small, large = (bytes_per_replica(TASK, replace(QUICK, batch=b), data) for b in (8, 64))
     weights = 4 * sum(p.numel() for p in TASK.model(QUICK).parameters())
     assert 8 * weights < small < large < 8 * small
+
+
+def test_a_look_at_the_memory_warns_of_no_missing_dials() -> None:
+    """The loop attaches them later: each training began with a false warning."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert bytes_per_replica(TASK, QUICK, TASK.data(QUICK)) > 0
 
 
 def test_an_epoch_ends() -> None:
