@@ -13,10 +13,25 @@ NUMBERS: tuple[Any, ...] = (
     *(0.0, -0.0, 0.5, 1e-320, 1e-9, 1e9, 1e20, 1.7e308, -1e308, float("inf"), float("nan")),
 )
 TEXTS = (
-    *("", " ", "\t", "\n", "\r\n", "\0", "\x1b[2J\x1b[31m", "\u202eabc", "\u2028", "\ufeff", "ä", "😀"),
-    *("../../escaped", "/tmp/escaped", "..", ".", "a/b", "~", "$HOME", "C:\\x", "con", "-", "--help"),
-    *("**", "**r0", ",", ",,", "nan", "NaN", "inf", "-inf", "1e400", "1_000", "٣", "0x10", "9" * 5000),
-    *("x" * 300, "x" * 70_000, "true", "None", "%s%n", "{0}", "'; DROP", "[MAX", "]", "\ud800"),
+    *("", " ", "\t", "\n", "\r\n", "\0", "\x1b[2J\x1b[31m", "\u202eabc", "\u2028", "\ufeff", "ä"),
+    *("😀", "../../escaped", "/tmp/escaped", "..", ".", "a/b", "~", "$HOME", "C:\\x", "con", "-"),
+    *(
+        "--help",
+        "**",
+        "**r0",
+        ",",
+        ",,",
+        "nan",
+        "NaN",
+        "inf",
+        "-inf",
+        "1e400",
+        "1_000",
+        "٣",
+        "0x10",
+    ),
+    *("9" * 5000, "x" * 300, "x" * 70_000, "true", "None", "%s%n", "{0}", "'; DROP", "[MAX", "]"),
+    "\ud800",
 )
 VALUES: tuple[Any, ...] = (None, True, False, [], {}, [[]], {"": 0}, *NUMBERS, *TEXTS)
 
@@ -101,7 +116,9 @@ class Damage:
         if self.chance(0.3):
             return self.bytes(content.encode())
         encoding = self.choice(("utf-8",) * 6 + ("utf-8-sig", "utf-16", "latin-1"))
-        return self.text(content).encode(encoding, "replace" if encoding != "utf-8" else "surrogatepass")
+        return self.text(content).encode(
+            encoding, "replace" if encoding != "utf-8" else "surrogatepass"
+        )
 
     def value(self, content: Any) -> Any:
         """Nested lists and dicts with other entries, fewer or more of them."""

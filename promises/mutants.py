@@ -106,9 +106,7 @@ def _mutations(node: ast.AST, where: _Where) -> Iterator[tuple[ast.AST, str, _Wh
             inside = replace(inside, lines=range(child.lineno, max(last, child.lineno) + 1))
         if isinstance(child, ast.FunctionDef | ast.ClassDef) and not where.is_function:
             path = f"{where.function}.{child.name}".lstrip(".")
-            inside = replace(
-                inside, function=path, is_function=isinstance(child, ast.FunctionDef)
-            )
+            inside = replace(inside, function=path, is_function=isinstance(child, ast.FunctionDef))
         for replaced, after in _of(child):
             yield replaced, after, inside
         yield from _mutations(child, inside)
@@ -160,7 +158,9 @@ def _of(node: ast.AST) -> Iterator[tuple[ast.AST, str]]:
             yield node, ast.unparse(changed)
             yield node, "pass"
         case ast.BoolOp():
-            joined = ast.BoolOp(ast.Or() if isinstance(node.op, ast.And) else ast.And(), node.values)
+            joined = ast.BoolOp(
+                ast.Or() if isinstance(node.op, ast.And) else ast.And(), node.values
+            )
             yield node, f"({ast.unparse(joined)})"
         case ast.UnaryOp() if not isinstance(node.op, ast.UAdd):
             yield node, f"({ast.unparse(node.operand)})"

@@ -40,8 +40,8 @@ CORE = ("functional", "noise", "nodes", "residual", "dials", "schedules", "_chec
 WITHOUT = ("tests/experiments", "tests/plain/experiments", "tests/plain/kernels")
 WITHOUT_CODE = ("src/dcgraph/experiments", "src/dcgraph/kernels")
 LONGEST_TEST = 4.0  # seconds, without a mutant
-TESTS = 400  # of a mutant, at most
-SECONDS = 60  # of a mutant, before it counts as one that never ends
+AT_ONCE = 10.0  # seconds of tests of a mutant, at most
+SECONDS = 120.0  # of the processor, after which a mutant never ends
 MEMORY = 8 << 30  # bytes that it may take
 KILLED, SURVIVED, TOO_LONG, NO_TEST, BROKEN = "killed", "survived", "too long", "no test", "broken"
 ARGUMENTS = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-W", "ignore::pytest.PytestWarning"]
@@ -107,7 +107,13 @@ def tests_of(mutant: Mutant, recorded: dict[str, Any]) -> list[str]:
         reached |= set().union(*(of for line, of in lines.items() if int(line) in span))
     seconds = recorded["seconds"]
     fast = [test for test in reached if seconds.get(test, 99.0) <= LONGEST_TEST]
-    return sorted(fast, key=lambda test: (seconds[test], test))[:TESTS]
+    chosen, total = [], 0.0
+    for test in sorted(fast, key=lambda test: (seconds[test], test)):
+        total += seconds[test]
+        if total > AT_ONCE:
+            break
+        chosen.append(test)
+    return chosen
 
 
 def _span(mutant: Mutant) -> range:
@@ -131,8 +137,8 @@ def forked(run: Callable[[], str]) -> str:
             os.dup2(null, 1)
             os.dup2(null, 2)
             resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            signal.alarm(SECONDS)
+            signal.signal(signal.SIGPROF, signal.SIG_DFL)
+            signal.setitimer(signal.ITIMER_PROF, SECONDS)
             os.write(writer, run().encode())
         except BaseException:
             os.write(writer, KILLED.encode())
@@ -143,7 +149,7 @@ def forked(run: Callable[[], str]) -> str:
         said = answer.read().decode()
     _, status = os.waitpid(child, 0)
     if os.WIFSIGNALED(status):
-        return TOO_LONG if os.WTERMSIG(status) == signal.SIGALRM else KILLED
+        return TOO_LONG if os.WTERMSIG(status) == signal.SIGPROF else KILLED
     return said or KILLED
 
 
@@ -254,7 +260,9 @@ def known() -> dict[str, dict[str, str]]:
 def try_all(modules: Iterable[str], work: Path, only: str = "") -> dict[Mutant, str]:
     recorded = json.loads((work / "lines.json").read_text())
     mutants = [
-        mutant for module in modules for mutant in mutants_of(module, source_of(module).read_bytes())
+        mutant
+        for module in modules
+        for mutant in mutants_of(module, source_of(module).read_bytes())
     ]
     mutants = [mutant for mutant in mutants if only in mutant.name]
     found = on_import([m for m in mutants if not m.in_body], recorded)
