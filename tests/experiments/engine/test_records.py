@@ -93,6 +93,18 @@ def test_a_curve_holds_numbers(odd: object, tmp_path: Path) -> None:
         values[0] = kept
 
 
+@pytest.mark.parametrize("odd", [-1, 1e400, "3", None, True])
+def test_steps_seed_and_epochs_are_whole_numbers(odd: object, tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    write_record(path, RECORD)
+    whole = json.loads(path.read_text())
+    for changed in ({"steps": odd}, *({"settings": {name: odd}} for name in ("seed", "epochs"))):
+        settings = whole["settings"] | changed.get("settings", {})  # type: ignore[operator]
+        path.write_text(json.dumps({**whole, **changed, "settings": settings}))
+        with pytest.raises(RecordError, match="is a damaged record"):
+            read_record(path)
+
+
 @pytest.mark.parametrize(
     ("content", "remedy"),
     [

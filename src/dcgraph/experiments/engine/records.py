@@ -199,7 +199,12 @@ def _check(record: Record) -> None:
     for value in measured:
         if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
             raise TypeError(f"a metric is {value!r:.40}")
-    int(record.settings["seed"]), int(record.settings["epochs"])
+    for name, value in (
+        ("steps", record.steps),
+        *((name, record.settings[name]) for name in ("seed", "epochs")),
+    ):
+        if type(value) is not int or value < 0:
+            raise ValueError(f"{name} is {value!r:.40}")
 
 
 _TYPES: dict[Any, Any] = {
