@@ -41,6 +41,7 @@ WITHOUT = ("tests/experiments", "tests/plain/experiments", "tests/plain/kernels"
 WITHOUT_CODE = ("src/dcgraph/experiments", "src/dcgraph/kernels")
 LONGEST_TEST = 4.0  # seconds, without a mutant
 AT_ONCE = 10.0  # seconds of tests of a mutant, at most
+AT_ONCE_ON_IMPORT = 4.0  # where everything is imported, too
 SECONDS = 120.0  # of the processor, after which a mutant never ends
 MEMORY = 8 << 30  # bytes that it may take
 KILLED, SURVIVED, TOO_LONG, NO_TEST, BROKEN = "killed", "survived", "too long", "no test", "broken"
@@ -110,7 +111,7 @@ def tests_of(mutant: Mutant, recorded: dict[str, Any]) -> list[str]:
     chosen, total = [], 0.0
     for test in sorted(fast, key=lambda test: (seconds[test], test)):
         total += seconds[test]
-        if total > AT_ONCE:
+        if total > (AT_ONCE if mutant.in_body else AT_ONCE_ON_IMPORT):
             break
         chosen.append(test)
     return chosen
