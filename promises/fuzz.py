@@ -225,7 +225,9 @@ def bomb(compress: Callable[[bytes], bytes]) -> bytes:
     """A small file that inflates to one larger than a case may take."""
     if compress not in _BOMB:
         part = compress(bytes(1 << 20))
-        _BOMB[compress] = part * (MEMORY + MEMORY // 8 >> 20)  # gzip and xz files may follow each other
+        _BOMB[compress] = part * (
+            MEMORY + MEMORY // 8 >> 20
+        )  # gzip and xz files may follow each other
     return _BOMB[compress]
 
 

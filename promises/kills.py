@@ -29,12 +29,11 @@ import torch
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))  # for a small graph
 
-from promised import markdown, write
-
 from dcgraph.experiments import cli
 from dcgraph.experiments.engine import loop
 from dcgraph.experiments.engine.evaluation import Evaluator
 from dcgraph.experiments.engine.step import Stepper
+from promised import markdown, write
 from ring_of_paths import write_circle
 
 PHASES = (
@@ -219,6 +218,7 @@ def try_subject(name: str, kills: int, seed: int, home: Path) -> Result:
 
 def _pairs(counts: dict[str, int], rng: random.Random) -> Iterator[tuple[Moment, Moment]]:
     """Two moments of a run: the phases in turn, the moments of each spread over it."""
+
     def of(phase: str, turn: int) -> Moment:
         number = counts[phase]
         step = (0, number - 1)[turn] if turn < 2 else rng.randrange(number)
