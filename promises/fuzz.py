@@ -821,9 +821,9 @@ def _work(job: tuple[str, int, int, int, float]) -> tuple[str, Found]:
 
 
 def run_all(
-    wanted: Sequence[str], cases: int, seed: int, until: float, rounds: int
+    wanted: Sequence[str], cases: int, seed: int, until: float, rounds: int, processes: int
 ) -> dict[str, Found]:
-    """In as many processes as there are cores."""
+    """Rounds of cases, side by side."""
     jobs = [
         (name, cases_of(name, cases), seed, turn * cases_of(name, cases), until)
         for turn in range(rounds)
@@ -831,7 +831,7 @@ def run_all(
     ]
     found = {name: Found() for name in wanted}
     shown: set[tuple[str, ...]] = set()  # a place that fails, once
-    with multiprocessing.get_context("spawn").Pool(os.cpu_count()) as pool:
+    with multiprocessing.get_context("spawn").Pool(processes) as pool:
         for name, part in pool.imap_unordered(_work, jobs):
             found[name].add(part)
             for failure in part.failures:
@@ -848,12 +848,13 @@ def main() -> None:
     parser.add_argument("--cases", type=int, default=10_000, help="of all targets in a round")
     parser.add_argument("--minutes", type=float, help="rounds until then, and a record")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--processes", type=int, default=os.cpu_count())
     options = parser.parse_args()
     until = time.monotonic() + 60 * (options.minutes or float("inf"))
     rounds = 1000 if options.minutes else 1
     began = time.monotonic()
     wanted = options.target or list(TARGETS)
-    found = run_all(wanted, options.cases, options.seed, until, rounds)
+    found = run_all(wanted, options.cases, options.seed, until, rounds, options.processes)
     rows = {
         name: {
             "cases": one.cases,

@@ -1,7 +1,7 @@
 """Kills: runs are killed at every kind of moment, go on, and leave what an undisturbed run leaves.
 
-python promises/kills.py; `make kills` does the same. A process that trains kills itself (SIGKILL) at
-a chosen moment: before or after the n-th step of training, evaluation or calibration, or at the
+python promises/kills.py; `make kills` does the same. A process that trains kills itself (SIGKILL)
+at a chosen moment: before or after the n-th step of training, evaluation or calibration, or at the
 n-th time that it opens, syncs, renames or removes a file. What it does with files is seen by an
 audit hook, so that nothing in the program has to help. Then `dcgraph train --resume` goes on, is
 killed again, and at last ends. All records, probe curves and models must be those of a run that was

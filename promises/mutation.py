@@ -41,7 +41,7 @@ WITHOUT = ("tests/experiments", "tests/plain/experiments", "tests/plain/kernels"
 WITHOUT_CODE = ("src/dcgraph/experiments", "src/dcgraph/kernels")
 LONGEST_TEST = 4.0  # seconds, without a mutant
 AT_ONCE = 10.0  # seconds of tests of a mutant, at most
-AT_ONCE_ON_IMPORT = 4.0  # where everything is imported, too
+AT_ONCE_ON_IMPORT = 2.0  # where everything is imported, too
 SECONDS = 120.0  # of the processor, after which a mutant never ends
 MEMORY = 8 << 30  # bytes that it may take
 KILLED, SURVIVED, TOO_LONG, NO_TEST, BROKEN = "killed", "survived", "too long", "no test", "broken"
@@ -258,7 +258,9 @@ def known() -> dict[str, dict[str, str]]:
     return stored
 
 
-def try_all(modules: Iterable[str], work: Path, only: str = "") -> dict[Mutant, str]:
+def try_all(
+    modules: Iterable[str], work: Path, only: str = "", in_functions: bool = False
+) -> dict[Mutant, str]:
     recorded = json.loads((work / "lines.json").read_text())
     mutants = [
         mutant
@@ -266,7 +268,7 @@ def try_all(modules: Iterable[str], work: Path, only: str = "") -> dict[Mutant, 
         for mutant in mutants_of(module, source_of(module).read_bytes())
     ]
     mutants = [mutant for mutant in mutants if only in mutant.name]
-    found = on_import([m for m in mutants if not m.in_body], recorded)
+    found = on_import([m for m in mutants if not (m.in_body or in_functions)], recorded)
     plugin = InFunctions([m for m in mutants if m.in_body], recorded)
     pytest.main([*ARGUMENTS, *_collected()], plugins=[plugin])
     return found | plugin.found
@@ -295,6 +297,7 @@ def main() -> None:
     parser.add_argument("modules", nargs="*", default=CORE)
     parser.add_argument("--work", type=Path, help="folder with the lines of a former run")
     parser.add_argument("--only", default="", help="mutants whose name has this in it")
+    parser.add_argument("--in-functions", action="store_true", help="not what runs on import")
     parser.add_argument("--lines", action="store_true", help="only find which tests reach what")
     options = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -308,10 +311,10 @@ def main() -> None:
         command = [sys.executable, __file__, "--lines", "--work", str(work)]
         subprocess.run(command, check=True)
     began = time.monotonic()
-    found = try_all(options.modules, work, options.only)
+    found = try_all(options.modules, work, options.only, options.in_functions)
     result = summary(found)
     print(json.dumps(result, indent=1))
-    if tuple(options.modules) == CORE and not options.only:
+    if tuple(options.modules) == CORE and not (options.only or options.in_functions):
         write("mutation", {**result, "seconds": round(time.monotonic() - began)})
 
 
