@@ -131,6 +131,9 @@ def rendered(page: str) -> str:
 
     opening = r"(?P<mark><!-- table (?P<name>[\w-]+)(: (?P<part>\w+))? -->)"
 
+    def promise(mark: re.Match[str]) -> str:
+        return f"<!-- promise {mark[1]} -->\n{promise_table(mark[1])}\n<!-- end -->"
+
     def example(mark: re.Match[str]) -> str:
         return f"<!-- example {mark[1]} -->\n{example_table(mark[1])}\n<!-- end -->"
 
@@ -138,6 +141,7 @@ def rendered(page: str) -> str:
         (opening, table),
         (r"<!-- benchmark (\S+) -->", benchmark),
         (r"<!-- example (\S+) -->", example),
+        (r"<!-- promise (\S+) -->", promise),
         ("<!-- headlines -->", best),
     ):
         page = re.sub(rf"{pattern}\n.*?<!-- end -->", fill, page, flags=re.DOTALL)
@@ -212,6 +216,17 @@ def example_table(name: str) -> str:
     record = json.loads((RESULTS / "examples" / f"{name}.json").read_text())
     text: str = _script("examples", name)["table"](record["found"])
     return text
+
+
+def promise_table(name: str) -> str:
+    """What ``promises/NAME.py`` found when its record was made; with which code, and on what."""
+    path = RESULTS / "promises" / f"{name}.json"
+    if not path.exists():
+        return f"*Not recorded yet: run `python promises/{name}.py`.*"
+    record = json.loads(path.read_text())
+    text: str = _script("promises", name)["table"](record["found"])
+    made = f"dcgraph {record['code']}, torch {record['torch']}, {record['hardware']}"
+    return f"{text}\n\n*Recorded with {made}.*"
 
 
 def _script(folder: str, name: str) -> dict[str, Any]:
