@@ -159,3 +159,14 @@ def test_it_maps_and_an_empty_row_then_chooses_nothing() -> None:
     assert entropy[0, 1] == 0 and divergence[0, 1] == 0 and sample[0, 1].sum() == 0
     torch.testing.assert_close(entropy[1], Categorical(logits=theta[1]).entropy())
     assert repr(dc.OneHotCategorical(theta[1])) == "OneHotCategorical(4 categories, [3])"
+
+
+def test_masked_probabilities_in_half_precision_and_how_it_prints() -> None:
+    theta = torch.tensor([[2.0, 0.0, 1.0]], dtype=torch.bfloat16)
+    q = dc.OneHotCategorical(theta, torch.tensor([True, True, False]))
+    assert q.log_probs.dtype == q.mean.dtype == q.variance.dtype == torch.bfloat16
+    assert q.log_probs[0, 2] == -torch.inf and torch.equal(q.mean, q.probs)
+    p = torch.tensor([2.0, 0.0]).softmax(0)
+    assert torch.allclose(q.variance[0, :2].float(), p * (1 - p), atol=1e-3)
+    assert torch.equal(q.mode, torch.tensor([[1.0, 0.0, 0.0]], dtype=torch.bfloat16))
+    assert repr(q) == "OneHotCategorical(3 categories, [1])"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import dcgraph as dc
-from dcgraph.noise import draw_uniform
+from dcgraph.noise import draw_gumbel_in, draw_uniform
 from statistics_of_fit import chi_square_p, kolmogorov_p
 
 THETA = torch.tensor([1.0, -0.5, 0.3, 2.0, 0.0])
@@ -186,3 +186,16 @@ def test_uniforms_of_several_ranks_are_the_upper_24_bits(monkeypatch: pytest.Mon
         monkeypatch.setattr(torch, "randint", lambda *_, bits=bits, **__: torch.tensor([bits]))
         (drawn,) = draw_uniform((1,), None, torch.device("cpu"))
         assert drawn.dtype == torch.float32 and float(drawn) == expected
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_padding_has_zeros_for_noise_where_values_can_be_read(dtype: torch.dtype) -> None:
+    rows = torch.tensor([True, False, True])
+    with torch.device("meta"):
+        noise = draw_gumbel_in(rows, 5, None, dtype)
+    assert noise.device.type == "cpu" and noise.dtype == dtype and noise.shape == (3, 5)
+    assert (noise[1] == 0).all() and (noise[rows] != 0).all()
+    drawn = torch.vmap(lambda r: draw_gumbel_in(r, 5, None, dtype), randomness="different")(
+        rows.expand(2, 3)
+    )
+    assert drawn.shape == (2, 3, 5) and (drawn != 0).all(), "under vmap padding draws, too"
