@@ -163,11 +163,11 @@ def process(words: Sequence[str], out: Path, wanted: Moment | None, log: Path | 
 
 
 def left_by(out: Path) -> dict[str, Any]:
-    """Everything of a run that must not differ: its files by name, records without seconds."""
+    """Everything of a run that must not differ: its files by name, records without seconds and version."""
     found: dict[str, Any] = {}
     for path in sorted(out.glob("*/*")):
         if path.name.endswith(".json"):
-            found[path.name] = {**json.loads(path.read_text()), "seconds": None}
+            found[path.name] = {**json.loads(path.read_text()), "seconds": None, "code": None}
         elif not path.name.startswith("."):
             found[path.name] = path.read_bytes()
     return found

@@ -40,6 +40,10 @@ _COMPUTED: dict[type[ast.operator], ast.operator] = {
 }
 
 
+_ANY_ORDER = ("max", "min", "promote_types", "broadcast_shapes")
+"""Functions whose arguments may be swapped."""
+
+
 @dataclass(frozen=True)
 class Mutant:
     """One fault: what stands in place of what, and where."""
@@ -205,7 +209,7 @@ def _of_constant(node: ast.Constant) -> Iterator[tuple[ast.AST, str]]:
 
 def _of_call(node: ast.Call) -> Iterator[tuple[ast.AST, str]]:
     plain = [one for one in node.args if not isinstance(one, ast.Starred)]
-    if len(plain) == len(node.args) >= 2:
+    if len(plain) == len(node.args) >= 2 and not ast.unparse(node.func).endswith(_ANY_ORDER):
         first, second, *rest = node.args
         yield node, ast.unparse(ast.Call(node.func, [second, first, *rest], node.keywords))
     for left_out in node.keywords:

@@ -272,3 +272,13 @@ def test_dials_of_many_replicas_print_the_ends() -> None:
     one = dc.Dials(every=1).attach(dc.Discrete(2, 2))
     one.step()
     assert repr(one).endswith("# 1 schedule step, 1 model")
+
+
+def test_a_run_of_one_step_has_recommended_settings(capsys: pytest.CaptureFixture[str]) -> None:
+    node = dc.Discrete(4, 3)
+    dials = dc.Dials.recommended(node, lambda: node(torch.randn(5, 4)), steps=1)
+    assert dials.every == 1 and dials.at(1)["alpha"] == 1.0 and dials.at(0)["alpha"] == 0.0
+    assert "alpha = linear(0, 1, 1): no residual is left from step 1 on." in capsys.readouterr().out
+    for steps in (0, -1, True, 1.0):
+        with pytest.raises((TypeError, ValueError), match="steps"):
+            dc.Dials.recommended(node, lambda: None, steps)  # type: ignore[arg-type]
