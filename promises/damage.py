@@ -50,9 +50,9 @@ class Damage:
 
     def times(self) -> int:
         """How much is damaged at once: mostly one thing."""
-        return self.choice((1, 1, 1, 2, 5))
+        return self.rng.choice((1, 1, 1, 2, 5))
 
-    def bytes(self, content: bytes) -> bytes:
+    def binary(self, content: bytes) -> bytes:
         """Flipped, cut, repeated, removed and inserted bytes."""
         data = bytearray(content)
         for _ in range(self.times()):
@@ -86,13 +86,13 @@ class Damage:
         place = self.rng.randrange(len(content) + 1)
         match self.rng.randrange(8):
             case 0:
-                return content[:place] + self.choice(TEXTS) + content[place:]
+                return content[:place] + self.rng.choice(TEXTS) + content[place:]
             case 1:
                 return content[:place] + content[place + self.rng.choice((1, 2, 8)) :]
             case 2:
                 return content[:place]
             case 3:
-                separator = self.choice(("\n", "\t", ",", " ", "=", ".", "-"))
+                separator = self.rng.choice(("\n", "\t", ",", " ", "=", ".", "-"))
                 words = content.split(separator)
                 words[self.rng.randrange(len(words))] = self.choice((*TEXTS, *map(str, NUMBERS)))
                 return separator.join(words)
@@ -105,7 +105,9 @@ class Damage:
                 self.rng.shuffle(lines)
                 return "\n".join(lines)
             case 6:
-                old, new = self.choice((("\n", "\r\n"), ("\t", " "), ("\n", "\r"), ("\t", "\t\t")))
+                old, new = self.rng.choice(
+                    (("\n", "\r\n"), ("\t", " "), ("\n", "\r"), ("\t", "\t\t"))
+                )
                 return content.replace(old, new)
             case _:
                 letters = "".join(map(chr, self.rng.choices(range(0xFFF), k=5)))
@@ -114,7 +116,7 @@ class Damage:
     def file(self, content: str) -> bytes:
         """Of a text file: its words, or its bytes."""
         if self.chance(0.3):
-            return self.bytes(content.encode())
+            return self.binary(content.encode())
         encoding = self.choice(("utf-8",) * 6 + ("utf-8-sig", "utf-16", "latin-1"))
         return self.text(content).encode(
             encoding, "replace" if encoding != "utf-8" else "surrogatepass"

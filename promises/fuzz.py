@@ -111,7 +111,7 @@ def graphs(home: Path) -> Case:
             raw = damage.file(content) if name in chosen else content.encode()
             if damage.chance(0.1):
                 path, raw = path.with_name(f"{path.name}.gz"), gzip.compress(raw, 1)
-                raw = damage.bytes(raw) if damage.chance(0.5) else raw
+                raw = damage.binary(raw) if damage.chance(0.5) else raw
             path.write_bytes(raw)
         data = load(str(folder), cache=folder / "cache")
         if data.fingerprint and "test" in data.splits:
@@ -130,7 +130,7 @@ def query_texts(home: Path) -> Case:
         file = folder / "queries.txt"
         raw = damage.file(text)
         if damage.chance(0.2):
-            file, raw = folder / "queries.txt.gz", damage.bytes(gzip.compress(raw, 1))
+            file, raw = folder / "queries.txt.gz", damage.binary(gzip.compress(raw, 1))
         file.write_bytes(raw)
         assert sum(map(len, read_queries(file, graph))) > 0
 
@@ -164,10 +164,10 @@ def query_arrays(home: Path) -> Case:
                     content[name] = content[name][: damage.choice((0, 1, 2))]
         packed = io.BytesIO()
         pack = np.savez_compressed if damage.chance(0.5) else np.savez
-        pack(packed, allow_pickle=True, **content)  # type: ignore[arg-type]
+        pack(packed, allow_pickle=True, **content)
         raw = packed.getvalue()
         if damage.chance(0.4):
-            raw = damage.bytes(raw)
+            raw = damage.binary(raw)
         elif damage.chance(0.3):
             raw = _large_header(damage)
         (folder / "queries.npz").write_bytes(raw)
@@ -207,11 +207,11 @@ def idx_files(home: Path) -> Case:
     images = bytes((0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 4, 0, 0, 0, 4)) + bytes(range(32))
 
     def case(damage: Damage, folder: Path) -> None:
-        raw = damage.bytes(images) if damage.chance(0.7) else images
+        raw = damage.binary(images) if damage.chance(0.7) else images
         packed = gzip.compress(raw, 1)
         if damage.chance(0.005):
             packed = bomb(gzip.compress)
-        packed = damage.bytes(packed) if damage.chance(0.5) else packed
+        packed = damage.binary(packed) if damage.chance(0.5) else packed
         found = read_idx(packed, "images", damage.choice((1, 2, 3)))
         assert found.numel() > 0
 
@@ -442,7 +442,7 @@ def checkpoints(home: Path) -> Case:
     def case(damage: Damage, folder: Path) -> None:
         file = folder / "run.pt"
         if damage.chance(0.4):
-            file.write_bytes(damage.bytes(whole))
+            file.write_bytes(damage.binary(whole))
         else:
             torch.save(_damaged_checkpoint(damage, content, progress), file)
         run = loop._Run(TASK, replicas, DATA, torch.device("cpu"), None, loop.Callbacks())
@@ -527,7 +527,7 @@ def probes(home: Path) -> Case:
 
     def case(damage: Damage, folder: Path) -> None:
         path = folder / "seed-0.json"
-        raw = damage.bytes(packed)
+        raw = damage.binary(packed)
         if damage.chance(0.5):
             raw = lzma.compress(damage.json(plain), preset=0)
         if damage.chance(0.005):
@@ -549,7 +549,7 @@ def model_files(home: Path) -> Case:
     def case(damage: Damage, folder: Path) -> None:
         path = folder / "model.safetensors"
         if damage.chance(0.4):
-            path.write_bytes(damage.bytes(whole))
+            path.write_bytes(damage.binary(whole))
         else:
             changed = json.loads(json.dumps(header))
             if damage.chance(0.6):
@@ -578,7 +578,7 @@ def disk_caches(home: Path) -> Case:
     whole = (home / "x.pt").read_bytes()
 
     def case(damage: Damage, folder: Path) -> None:
-        (folder / "x.pt").write_bytes(damage.bytes(whole))
+        (folder / "x.pt").write_bytes(damage.binary(whole))
         found = disk_cached("x", lambda: wanted, folder)
         assert isinstance(found, dict)
 
@@ -589,7 +589,7 @@ def disk_caches(home: Path) -> Case:
 
 
 def dials(home: Path) -> Case:
-    node = dc.Discrete(4, 3)
+    node: Any = dc.Discrete(4, 3)
     made = dc.Dials(tau=8.0, beta=dc.temp_match(8.0, 0.1), alpha=dc.linear(0, 1, 10), every=3)
     made.attach(node)
     state = made.state_dict()
@@ -597,7 +597,7 @@ def dials(home: Path) -> Case:
     def case(damage: Damage, folder: Path) -> None:
         made.seek(0)
         made.load_state_dict(damage.value(state))
-        assert 0 <= float(node.alpha) <= 1 and made.schedule_steps >= 0
+        assert 0 <= node.alpha.item() <= 1 and made.schedule_steps >= 0
         made.step()
 
     return case
@@ -692,10 +692,10 @@ def _audit(event: str, arguments: tuple[Any, ...]) -> None:
         raise AssertionError(f"a reader asks for {event} {arguments!r:.200}")
 
 
-def _check_inside(path: object) -> None:
-    if isinstance(path, int) or path == os.devnull or "__pycache__" in os.fsdecode(path):  # type: ignore[call-overload]
+def _check_inside(path: Any) -> None:
+    if isinstance(path, int) or path == os.devnull or "__pycache__" in os.fsdecode(path):
         return
-    place = Path(os.path.realpath(os.fsdecode(path)))  # type: ignore[arg-type]
+    place = Path(os.path.realpath(os.fsdecode(path)))
     if not place.is_relative_to(_watched[-1]):
         raise AssertionError(f"a reader writes to {place}")
 

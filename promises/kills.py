@@ -23,6 +23,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
@@ -96,13 +97,13 @@ class Moments:
 
 def _phase_of_file() -> str:
     """What is written now: the file that ``write_atomically`` has been asked for."""
-    frame = sys._getframe()
+    frame: FrameType | None = sys._getframe()
     while frame is not None:
         if frame.f_code.co_name == "write_atomically":
             path = frame.f_locals["path"]
             plain = "record" if path.parent.name == "records" else "plan"
             return _PHASE_OF.get("".join(path.suffixes[-3:]), plain)
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return "checkpoint"  # its folder is removed at the end
 
 
@@ -122,11 +123,11 @@ def _train(words: Sequence[str], out: Path, moments: Moments) -> int:
     sys.addaudithook(moments.audit)
     sync = os.fsync
 
-    def fsync(file: int) -> None:
+    def fsync(file: Any) -> None:
         moments.pass_by(_phase_of_file())
         sync(file)
 
-    os.fsync = fsync
+    setattr(os, "fsync", fsync)  # noqa: B010
     moments.around(Stepper, "run", "training")
     moments.around(Evaluator, "metrics", "evaluation")
     for task in (Addition, Paths):
@@ -163,7 +164,7 @@ def process(words: Sequence[str], out: Path, wanted: Moment | None, log: Path | 
 
 
 def left_by(out: Path) -> dict[str, Any]:
-    """Everything of a run that must not differ: its files by name, records without seconds and version."""
+    """All of a run that must not differ: files by name, records without seconds and version."""
     found: dict[str, Any] = {}
     for path in sorted(out.glob("*/*")):
         if path.name.endswith(".json"):

@@ -47,7 +47,7 @@ def batch() -> tuple[Tensor, Tensor, Tensor]:
 
 def dials_for(model: nn.Module) -> dc.Dials:
     schedules = {"beta": dc.temp_match(8.0, 0.01), "alpha": dc.linear(0, 1, 500)}
-    return dc.Dials(tau=8.0, every=10, **schedules).attach(model)  # type: ignore[arg-type]
+    return dc.Dials(tau=8.0, every=10, **schedules).attach(model)
 
 
 def one_model() -> Callable[[int], None]:

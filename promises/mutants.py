@@ -81,9 +81,9 @@ def mutants_of(module: str, source: bytes) -> list[Mutant]:
     for node, after, where in _mutations(ast.parse(source), _Where()):
         begin, end = place(node)
         before = source[begin:end].decode()
-        line: int = node.lineno  # type: ignore[attr-defined]
+        number: int = node.lineno  # type: ignore[attr-defined]
         mutant = Mutant(
-            module, line, where.function, before, after, begin, end, where.in_body, where.lines
+            module, number, where.function, before, after, begin, end, where.in_body, where.lines
         )
         if before != after:
             found.setdefault((mutant.name, begin), mutant)

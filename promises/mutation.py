@@ -27,6 +27,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
@@ -168,7 +169,7 @@ class InFunctions:
             wanted = [items[test] for test in tests_of(mutant, self.recorded) if test in items]
             self.found[mutant] = NO_TEST
             if wanted:
-                self.found[mutant] = forked(lambda m=mutant, w=wanted: _tried(m, w))
+                self.found[mutant] = forked(partial(_tried, mutant, wanted))
             _say(number + 1, len(self.mutants), mutant, self.found[mutant])
         return True
 
@@ -215,7 +216,7 @@ def on_import(mutants: Sequence[Mutant], recorded: dict[str, Any]) -> dict[Mutan
     found = {}
     for number, mutant in enumerate(mutants):
         tests = tests_of(mutant, recorded)
-        found[mutant] = forked(lambda m=mutant, t=tests: _imported(m, t)) if tests else NO_TEST
+        found[mutant] = forked(partial(_imported, mutant, tests)) if tests else NO_TEST
         _say(number + 1, len(mutants), mutant, found[mutant])
     return found
 
@@ -232,7 +233,7 @@ def _imported(mutant: Mutant, tests: Sequence[str]) -> str:
             raise OSError("the source has changed")
         return reads(self, name)
 
-    importlib.machinery.SourceFileLoader.get_data = get_data  # type: ignore[method-assign]
+    setattr(importlib.machinery.SourceFileLoader, "get_data", get_data)  # noqa: B010
     sys.dont_write_bytecode = True
     importlib.import_module(f"dcgraph.{mutant.module}")
     code = pytest.main([*ARGUMENTS, "-x", "--doctest-modules", *tests])

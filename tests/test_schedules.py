@@ -49,6 +49,7 @@ def test_schedules_print_as_their_call_and_can_be_pickled(call: str) -> None:
 def test_the_ends_of_a_schedule_are_exact() -> None:
     for schedule in (dc.linear(0.1, 0.3, 7), dc.exponential(0.1, 0.3, 7)):
         assert schedule(0) == 0.1 and schedule(7) == schedule(100) == 0.3
+    assert dc.exponential(0.3, 0.7, 7)(7) == 0.7, "0.3 times (0.7 / 0.3) is more than that"
 
 
 def test_piecewise_prints_its_points_also_where_a_dataclass_would_not() -> None:

@@ -98,9 +98,11 @@ def test_steps_seed_and_epochs_are_whole_numbers(odd: object, tmp_path: Path) ->
     path = tmp_path / "record.json"
     write_record(path, RECORD)
     whole = json.loads(path.read_text())
-    for changed in ({"steps": odd}, *({"settings": {name: odd}} for name in ("seed", "epochs"))):
-        settings = whole["settings"] | changed.get("settings", {})  # type: ignore[operator]
-        path.write_text(json.dumps({**whole, **changed, "settings": settings}))
+    changes = [{**whole, "steps": odd}]
+    for name in ("seed", "epochs"):
+        changes.append({**whole, "settings": {**whole["settings"], name: odd}})
+    for changed in changes:
+        path.write_text(json.dumps(changed))
         with pytest.raises(RecordError, match="is a damaged record"):
             read_record(path)
 
