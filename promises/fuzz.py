@@ -817,6 +817,8 @@ def cases_of(name: str, total: int) -> int:
 def _work(job: tuple[str, int, int, int, float]) -> tuple[str, Found]:
     torch.set_num_threads(1)
     name, cases, seed, first, until = job
+    if time.monotonic() > until:
+        return name, Found()
     return name, run(name, cases, seed, first, until)
 
 
