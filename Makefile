@@ -7,6 +7,7 @@ BIN := .venv/bin
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist worksteal
 
 .PHONY: help demo quick test docs docs-serve docs-check package format tables bench clean
+.PHONY: coverage fuzz kills limits memory mutation samplers
 .DEFAULT_GOAL := help
 
 help:  ## show this list
@@ -65,6 +66,28 @@ bench: .venv/ready  ## speed against torch's own and the plain way, as ratios fr
 	$(BIN)/python benchmarks/paths.py
 	$(BIN)/python benchmarks/queries.py
 	$(BIN)/python benchmarks/asking.py
+
+# Longer than the tests, with a record each: what docs/what-we-promise.md shows after `make tables`.
+coverage: .venv/ready  ## lines and branches of the library that its tests run
+	$(BIN)/python promises/covered.py
+
+fuzz: .venv/ready  ## damaged input for every parser and loader, ten minutes
+	$(BIN)/python promises/fuzz.py --minutes 10
+
+kills: .venv/ready  ## runs that are killed at every kind of moment, and go on
+	$(BIN)/python promises/kills.py
+
+limits: .venv/ready  ## the largest that fits, on a CPU
+	$(BIN)/python promises/limits.py
+
+memory: .venv/ready  ## memory of training loops over 10,000 steps
+	$(BIN)/python promises/memory.py
+
+mutation: .venv/ready  ## how many small faults in the core the tests notice
+	$(BIN)/python promises/mutation.py
+
+samplers: .venv/ready  ## goodness of fit of every sampler over 200 seeds
+	$(BIN)/python promises/samplers.py
 
 clean:  ## remove the virtual environment, caches and figures
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis figures runs site dist

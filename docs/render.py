@@ -179,6 +179,9 @@ def rendered(page: str) -> str:
         r"(?P<mark><!-- table (?P<name>[\w-]+)(: (?P<part>\w+))?(?P<columns>( \| [^|>]+?)*) -->)"
     )
 
+    def promise(mark: re.Match[str]) -> str:
+        return f"<!-- promise {mark[1]} -->\n{promise_table(mark[1])}\n<!-- end -->"
+
     def example(mark: re.Match[str]) -> str:
         return f"<!-- example {mark[1]} -->\n{example_table(mark[1])}\n<!-- end -->"
 
@@ -190,6 +193,7 @@ def rendered(page: str) -> str:
         (r"<!-- help((?: [\w-]+)*) -->", help_text),
         (opening.replace("table", "benchmark"), benchmark),
         (r"<!-- example (\S+) -->", example),
+        (r"<!-- promise (\S+) -->", promise),
         ("<!-- headlines(: front)? -->", best),
         ("<!-- methods -->", methods),
         ("<!-- not run -->", not_run),
@@ -364,6 +368,17 @@ def help_of(command: Sequence[str]) -> str:
         if before is not None:
             os.environ["COLUMNS"] = before
     return shown.getvalue().strip()
+
+
+def promise_table(name: str) -> str:
+    """What ``promises/NAME.py`` found when its record was made; with which code, and on what."""
+    path = RESULTS / "promises" / f"{name}.json"
+    if not path.exists():
+        return f"*Not recorded yet: run `python promises/{name}.py`.*"
+    record = json.loads(path.read_text())
+    text: str = _script("promises", name)["table"](record["found"])
+    made = f"dcgraph {record['code']}, torch {record['torch']}, {record['hardware']}"
+    return f"{text}\n\n*Recorded with {made}.*"
 
 
 def _script(folder: str, name: str) -> dict[str, Any]:

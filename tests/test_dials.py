@@ -339,3 +339,40 @@ def test_resumed_run_equals_the_whole_run_bit_for_bit(tmp_path: Path) -> None:
     for name, weight in weights(whole).items():
         assert torch.equal(weight, weights(second)[name])
     assert not torch.equal(weights(first)["encode.weight"], weights(second)["encode.weight"])
+
+
+def test_states_and_values_that_are_none_are_said() -> None:
+    dials = dc.Dials(every=3)
+    for state in ({}, {"calls": 1}, {"calls": 1.0, "every": 3}, {"calls": True, "every": 3}):
+        with pytest.raises(ValueError, match="this is not a state of Dials: it has the keys"):
+            dials.load_state_dict(state)
+    with pytest.raises(ValueError, match="saved with every=2, but these dials have every=3"):
+        dials.load_state_dict({"calls": 1, "every": 2})
+    with pytest.raises(ValueError, match="step=-1, but training steps are counted from 0"):
+        dials.seek(-1)
+    assert dials.at(0) == {"tau": 1.0, "beta": 1.0, "alpha": 1.0}
+    for every in (0, -1, True, 1.0):
+        with pytest.raises((ValueError, TypeError), match="every"):
+            dc.Dials(every=every)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="tau is an empty list; give one value for each replica"):
+        dc.Dials(tau=[])
+
+
+def test_dials_of_many_replicas_print_the_ends() -> None:
+    values = [float(k) for k in range(1, 8)]
+    assert "tau=[1, 2, 3, ..., 7]" in repr(dc.Dials(tau=values))
+    assert "tau=[1, 2, 3, 4, 5, 6]," in repr(dc.Dials(tau=values[:6]))
+    assert repr(dc.Dials()).endswith("every=1)  # 0 schedule steps, 0 models")
+    one = dc.Dials(every=1).attach(dc.Discrete(2, 2))
+    one.step()
+    assert repr(one).endswith("# 1 schedule step, 1 model")
+
+
+def test_a_run_of_one_step_has_recommended_settings(capsys: pytest.CaptureFixture[str]) -> None:
+    node = dc.Discrete(4, 3)
+    dials = dc.Dials.recommended(node, lambda: node(torch.randn(5, 4)), steps=1)
+    assert dials.every == 1 and dials.at(1)["alpha"] == 1.0 and dials.at(0)["alpha"] == 0.0
+    assert "alpha = linear(0, 1, 1): no residual is left from step 1 on." in capsys.readouterr().out
+    for steps in (0, -1, True, 1.0):
+        with pytest.raises((TypeError, ValueError), match="steps"):
+            dc.Dials.recommended(node, lambda: None, steps)  # type: ignore[arg-type]

@@ -255,3 +255,14 @@ def test_padding_chooses_nothing_whatever_is_in_it() -> None:
     assert Independent(q, 1).entropy().shape == (2,)
     (q.entropy().sum() + kl_divergence(q, q.uniform()).sum()).backward()
     assert u.grad is not None and (u.grad[~valid] == 0).all() and u.grad[valid].isfinite().all()
+
+
+def test_masked_probabilities_in_half_precision_and_how_it_prints() -> None:
+    theta = torch.tensor([[2.0, 0.0, 1.0]], dtype=torch.bfloat16)
+    q = dc.OneHotCategorical(theta, torch.tensor([True, True, False]))
+    assert q.log_probs.dtype == q.mean.dtype == q.variance.dtype == torch.bfloat16
+    assert q.log_probs[0, 2] == -torch.inf and torch.equal(q.mean, q.probs)
+    p = torch.tensor([2.0, 0.0]).softmax(0)
+    assert torch.allclose(q.variance[0, :2].float(), p * (1 - p), atol=1e-3)
+    assert torch.equal(q.mode, torch.tensor([[1.0, 0.0, 0.0]], dtype=torch.bfloat16))
+    assert repr(q) == "OneHotCategorical(3 categories, [1])"

@@ -204,3 +204,33 @@ def test_dtype_moves_keep_the_dials_exact() -> None:
     assert node.alpha is not None and node.alpha.item() == pytest.approx(0.123, abs=1e-7)
     assert node(torch.randn(5, 4, dtype=torch.bfloat16)).dtype == torch.bfloat16
     assert copy.deepcopy(node).beta.item() == pytest.approx(6.83, abs=1e-6)
+
+
+def test_nodes_print_what_they_were_built_with() -> None:
+    assert repr(dc.Categorical(decode="sample")) == (
+        "Categorical(estimator='gumbel_softmax', decode='sample')"
+    )
+    assert "decode='argmax', noise='reversed'" in repr(dc.Categorical(noise="reversed"))
+    assert "(\n  4, 3, codebook='tied'\n" in repr(dc.Discrete(4, 3))
+    wide = repr(dc.Discrete(4, 3, codebook="separate", width=6))
+    assert "4, 3, codebook='separate', width=6" in wide
+
+
+@pytest.mark.parametrize("size", ["dim", "categories", "width"])
+def test_a_size_of_one_is_the_least(size: str) -> None:
+    sizes = {"dim": 2, "categories": 3, "width": 4}
+    separate = {"codebook": "separate", "residual": "none"}
+    node = dc.Discrete(**{**sizes, size: 1}, **separate)  # type: ignore[arg-type]
+    assert node(torch.ones(5, node.dim)).shape == (5, node.width)
+    with pytest.raises(ValueError, match=f"^{size}=0, but a size is at least 1."):
+        dc.Discrete(**{**sizes, size: 0}, **separate)  # type: ignore[arg-type]
+
+
+def test_the_codebook_starts_as_wide_as_asked() -> None:
+    torch.manual_seed(0)
+    for std in (0.1, 1, 3.0):
+        spread = float(dc.Discrete(50, 200, init_std=std).codebook.detach().std())
+        assert spread == pytest.approx(std, rel=0.05)
+    for std in (0.0, -1.0, torch.inf, torch.nan):
+        with pytest.raises(ValueError, match=f"^init_std={std}, but rows that are all alike"):
+            dc.Discrete(4, 3, init_std=std)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import dcgraph as dc
+from dcgraph.noise import draw_gumbel_in, draw_uniform
 from statistics_of_fit import chi_square_p, kolmogorov_p
 
 THETA = torch.tensor([1.0, -0.5, 0.3, 2.0, 0.0])
@@ -147,3 +148,54 @@ def test_reversed_noise_is_minus_gumbel() -> None:
     noise = dc.gumbel([5, 7], generator=torch.Generator().manual_seed(5))
     drawn = dc.gumbel_softmax(logits, noise="reversed", generator=torch.Generator().manual_seed(5))
     torch.testing.assert_close(drawn, (logits - noise).softmax(-1))
+
+
+def test_a_scale_per_entry_enlarges_nothing() -> None:
+    assert dc.gumbel([2, 3], beta=torch.rand(3)).shape == (2, 3)
+    with pytest.raises(ValueError, match="does not broadcast to the shape"):
+        dc.gumbel([3], beta=torch.rand(2, 3))
+
+
+@pytest.mark.parametrize("beta", [0.0, 1.0])
+@pytest.mark.parametrize("count", [3, 2000])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
+def test_noise_is_made_where_and_as_asked(beta: float, count: int, dtype: torch.dtype) -> None:
+    with torch.device("meta"):
+        noise = dc.gumbel([count], beta=beta, dtype=dtype, device="cpu")
+    assert noise.device.type == "cpu" and noise.dtype == dtype
+    assert dc.gumbel([count], beta=beta, dtype=dtype, device="meta").is_meta
+
+
+def test_a_few_numbers_come_from_53_bits() -> None:
+    """From 24 bits the noise would end at 16.6."""
+    torch.manual_seed(0)
+    uniform = (-(-dc.gumbel([1000], dtype=torch.float64)).exp()).exp()
+    assert ((uniform * 2**24) % 1 != 0).float().mean() > 0.99
+
+
+def test_uniforms_of_several_ranks_are_the_upper_24_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As torch.rand has them: the least is 0, the largest below 1."""
+    monkeypatch.setattr("dcgraph.noise._own_noise", lambda generator: True)
+    monkeypatch.setattr(torch.distributed, "get_rank", lambda: 0)
+    for bits, expected in (
+        (1, 0.0),
+        ((1 << 62) - 1, 1 - 2**-24),
+        (1 << 61, 0.5),
+        (1 << 38, 2**-24),
+    ):
+        monkeypatch.setattr(torch, "randint", lambda *_, bits=bits, **__: torch.tensor([bits]))
+        (drawn,) = draw_uniform((1,), None, torch.device("cpu"))
+        assert drawn.dtype == torch.float32 and float(drawn) == expected
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_padding_has_zeros_for_noise_where_values_can_be_read(dtype: torch.dtype) -> None:
+    rows = torch.tensor([True, False, True])
+    with torch.device("meta"):
+        noise = draw_gumbel_in(rows, 5, None, dtype)
+    assert noise.device.type == "cpu" and noise.dtype == dtype and noise.shape == (3, 5)
+    assert (noise[1] == 0).all() and (noise[rows] != 0).all()
+    drawn = torch.vmap(lambda r: draw_gumbel_in(r, 5, None, dtype), randomness="different")(
+        rows.expand(2, 3)
+    )
+    assert drawn.shape == (2, 3, 5) and (drawn != 0).all(), "under vmap padding draws, too"

@@ -147,3 +147,36 @@ def test_the_ends_of_alpha_are_sure_whatever_is_drawn(monkeypatch: pytest.Monkey
         monkeypatch.setattr("dcgraph.residual.draw_uniform", drawn)
         for alpha, expected in ((0.0, residual), (1.0, value)):
             assert torch.equal(dc.drop_residual(value, residual, torch.tensor(alpha)), expected)
+
+
+@pytest.mark.parametrize("alpha", [0.5, torch.tensor(0.5)])
+@pytest.mark.parametrize("gate", get_args(Gate))
+@pytest.mark.parametrize(("drawn", "kept"), [(0.5, 1.0), (0.5 - 2**-24, 0.0)])
+def test_a_draw_that_equals_alpha_keeps_the_residual(
+    drawn: float, kept: float, gate: Gate, alpha: float | Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Draws are in [0, 1): below alpha they are with probability alpha to the last bit."""
+    monkeypatch.setattr(
+        "dcgraph.residual.draw_uniform", lambda shape, *_: torch.full(tuple(shape), drawn)
+    )
+    values, ones = torch.zeros(4, 2, 3), torch.ones(2, 3)
+    rows = torch.tensor([[True, False]]).expand(4, 2)
+    assert torch.equal(
+        dc.drop_residual(values[0], ones, alpha, gate=gate), torch.full((2, 3), kept)
+    )
+    # Under vmap no values can be read: padding draws, too, and still keeps its value.
+    mapped = torch.vmap(
+        lambda v, r: dc.drop_residual(v, ones, alpha, gate=gate, rows=r), randomness="different"
+    )
+    assert torch.equal(mapped(values, rows), rows.unsqueeze(-1) * torch.full((4, 2, 3), kept))
+    without = torch.vmap(
+        lambda v: dc.drop_residual(v, ones, alpha, gate=gate), randomness="different"
+    )
+    assert torch.equal(without(values), torch.full((4, 2, 3), kept))
+
+
+def test_dropres_says_what_it_does_and_needs_vectors() -> None:
+    assert repr(dc.DropRes("replace", "vector")) == "DropRes(mode='replace', gate='vector')"
+    number = torch.tensor(1.0)
+    with pytest.raises(ValueError, match="output of the discrete step is a single number"):
+        dc.drop_residual(number, number, 0.5)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import pickle
+from collections.abc import Callable
 
 import pytest
 
@@ -50,6 +51,7 @@ def test_schedules_print_as_their_call_and_can_be_pickled(call: str) -> None:
 def test_the_ends_of_a_schedule_are_exact() -> None:
     for schedule in (dc.linear(0.1, 0.3, 7), dc.exponential(0.1, 0.3, 7)):
         assert schedule(0) == 0.1 and schedule(7) == schedule(100) == 0.3
+    assert dc.exponential(0.3, 0.7, 7)(7) == 0.7, "0.3 times (0.7 / 0.3) is more than that"
 
 
 def test_schedules_as_data_for_files() -> None:
@@ -67,3 +69,26 @@ def test_schedules_as_data_for_files() -> None:
         from_data(["eval", "1"])
     with pytest.raises(ValueError, match="gamma=-1"):
         from_data(["temp_match", 8.0, -1])
+
+
+def test_piecewise_prints_its_points_also_where_a_dataclass_would_not() -> None:
+    assert repr(dc.piecewise([(0, 1), (5, 0.5)])) == "piecewise([(0, 1), (5, 0.5)])"
+    assert str([dc.linear(0, 1, 5)]) == "[linear(0, 1, 5)]"
+
+
+@pytest.mark.parametrize(
+    ("make", "line"),
+    [
+        (lambda: dc.exponential(0, 1, 5), "start=0, but a factor leads nowhere from 0"),
+        (lambda: dc.exponential(1, 0, 5), "end=0, but a factor leads nowhere from 0"),
+        (lambda: dc.linear(0, 1, 0), "steps=0, but it takes some steps"),
+        (lambda: dc.linear(0, 1, math.inf), "steps=inf, but it takes some steps"),
+        (lambda: dc.temp_match(0, 1), "tau=0, but a temperature is > 0."),
+        (lambda: dc.temp_match(1, 0), "gamma=0, but the rate of growth is > 0"),
+        (lambda: dc.piecewise([]), r"points=\[\], but at least one \(step, value\) point"),
+        (lambda: dc.piecewise([(2, 1), (1, 1)]), r"points=\[\(2, 1\), \(1, 1\)\], but their steps"),
+    ],
+)
+def test_what_leads_nowhere_names_the_argument(make: Callable[[], object], line: str) -> None:
+    with pytest.raises(ValueError, match=f"^{line}"):
+        make()

@@ -10,6 +10,7 @@ import torch
 
 import dcgraph as dc
 from dcgraph._checks import may_read, unchecked
+from dcgraph.structures import arborescence
 from models import Adder
 
 
@@ -92,3 +93,67 @@ def test_blocks_without_checks_that_overlap_leave_the_checks_on() -> None:
     together(first, second)
     with pytest.raises(ValueError, match="NaN"):
         dc.gumbel_softmax(bad)
+
+
+def of_functions(generator: torch.Generator) -> list[torch.Tensor]:
+    theta = torch.randn(7, 5, generator=generator)
+    query, codes = torch.randn(7, 4, generator=generator), torch.randn(9, 4, generator=generator)
+    edges = torch.randn(3, 5, 5, generator=generator)
+    return [
+        dc.gumbel_softmax(theta, 0.5, generator=generator),
+        dc.sample(theta, generator=generator),
+        dc.drop_residual(theta, theta, 0.5, gate="element", generator=generator),
+        dc.mix(query, codes, tau=0.5, generator=generator),
+        dc.codebook.choose(query, codes, beta=1.0, generator=generator)[0],
+        arborescence.sample(edges, generator=generator),
+        arborescence.marginals(edges),
+    ]
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_what_threads_may_share_gives_each_what_it_would_get_without_the_others(
+    training: bool,
+) -> None:
+    """Functions, one node, and schedules; each thread draws from a generator of its own."""
+    node = dc.Discrete(4, 5, gate="vector", decode="sample")
+    dc.Dials.constant(node, tau=2.0, alpha=0.5)
+    node.train(training)
+    schedule = dc.temp_match(8.0, 0.01)
+
+    def work(seed: int) -> list[torch.Tensor]:
+        generator = torch.Generator().manual_seed(seed)
+        found = []
+        for t in range(20):
+            u = torch.randn(6, 4, generator=generator)
+            found += [node(u, generator=generator), torch.tensor(schedule(t))]
+            found += of_functions(generator)
+        return found
+
+    serial = {seed: work(seed) for seed in range(4)}
+    threaded: dict[int, list[torch.Tensor]] = {}
+    together(*(lambda seed=seed: threaded.update({seed: work(seed)}) for seed in serial))
+    for seed, expected in serial.items():
+        for own, other in zip(expected, threaded[seed], strict=True):
+            assert torch.equal(own, other)
+
+
+def test_gradients_of_threads_that_share_a_model_are_those_of_each() -> None:
+    """With torch.autograd.grad, which leaves the parameters' own gradients as they are."""
+    node = dc.Discrete(4, 5)
+    dc.Dials.constant(node)
+    inputs, noise = torch.randn(4, 6, 4), torch.randn(4, 6, 5)
+
+    def gradient(k: int) -> torch.Tensor:
+        (found,) = torch.autograd.grad(node(inputs[k], noise=noise[k]).sum(), node.codebook)
+        return found
+
+    serial = [gradient(k) for k in range(4)]
+    threaded: dict[int, torch.Tensor] = {}
+
+    def work(k: int) -> None:
+        for _ in range(20):
+            threaded[k] = gradient(k)
+            assert torch.equal(threaded[k], serial[k])
+
+    together(*(lambda k=k: work(k) for k in range(4)))
+    assert len(threaded) == 4 and node.codebook.grad is None

@@ -70,6 +70,21 @@ def test_every_record_of_an_example_is_in_the_docs() -> None:
     assert sorted(shown) == sorted(recorded)
 
 
+def test_every_promise_is_in_the_docs() -> None:
+    """Each program with a record; a figure that was not recorded says so."""
+    programs = [
+        path for path in (ROOT / "promises").glob("*.py") if "\ndef table(" in path.read_text()
+    ]
+    shown = re.findall(r"<!-- promise (\S+) -->", PAGES["docs/what-we-promise.md"])
+    assert sorted(shown) == sorted(path.stem for path in programs) and len(shown) > 3
+    recorded = {path.stem for path in (ROOT / "results" / "promises").glob("*.json")}
+    assert recorded <= set(shown)
+    for name in set(shown) - recorded:
+        assert (
+            f"Not recorded yet: run `python promises/{name}.py`" in PAGES["docs/what-we-promise.md"]
+        )
+
+
 def test_headlines_have_a_line_each_with_numbers_and_seeds() -> None:
     assert "<!-- headlines -->" in PAGES["docs/headlines.md"]
     assert "<!-- headlines: front -->" in PAGES["README.md"]

@@ -38,17 +38,30 @@ def closest(name: object, known: Collection[str]) -> str:
     return f"did you mean {near[0]!r}? T{there_are}" if near else f"t{there_are}"
 
 
+def shown(value: object) -> str:
+    """A value for a line of text: as Python writes it, cut if it is long.
+
+    >>> shown("adam"), shown("x" * 1000)[-8:]
+    ("'adam'", "xxxxx...")
+    """
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+_SHOWN = 60
+
+
 def check_choice(argument: str, value: object, known: Collection[str]) -> None:
     if not isinstance(value, str):
         kind = type(value).__name__
         raise TypeError(f"{argument} is a {kind}, but a name is needed; {closest(kind, known)}")
     if value not in known:
-        raise ValueError(f"{argument}={value!r} is unknown; {closest(value, known)}")
+        raise ValueError(f"{argument}={shown(value)} is unknown; {closest(value, known)}")
 
 
 def check_number(argument: str, value: object, remedy: str) -> None:
     if isinstance(value, bool) or not isinstance(value, Real):
-        raise TypeError(f"{argument}={value!r} is a {type(value).__name__}; {remedy}")
+        raise TypeError(f"{argument}={shown(value)} is a {type(value).__name__}; {remedy}")
 
 
 _DIAL_RANGES: dict[str, tuple[Callable[[float], bool], str]] = {

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ._arguments import check_number, check_range
+from ._arguments import check_number, check_range, shown
 from .schedules import Number, Schedule, constant, is_constant, linear, temp_match
 
 if TYPE_CHECKING:
@@ -297,10 +297,11 @@ class Dials:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where :meth:`state_dict` was taken."""
         if set(state) != {"calls", "every"} or type(state["calls"]) is not int:
-            raise ValueError(f"this is not a state of Dials: it has the keys {sorted(state)}.")
+            keys = shown(sorted(map(str, state)))
+            raise ValueError(f"this is not a state of Dials: it has the keys {keys}.")
         if state["every"] != self.every:
             raise ValueError(
-                f"the state was saved with every={state['every']}, but these dials have "
+                f"the state was saved with every={shown(state['every'])}, but these dials have "
                 f"every={self.every}; build them with the saved one."
             )
         self.seek(state["calls"])

@@ -73,12 +73,18 @@ def test_words_become_arguments(words: list[str], changed: dict[int, object]) ->
         (["there", "on", "--size", "x"], "argument --size: invalid int value: 'x'; see: do --help"),
         (["there", "on", "--size"], "argument --size: expected one argument; see: do --help"),
         (["there", "on", "--depth", "4"], "argument --depth: invalid choice: 4"),
+        (
+            ["there", "on", "--size", "x" * 9999],
+            f"argument --size: invalid int value: '{'x' * 99}",
+        ),
+        (["there", "on", "--" + "x" * 9999], f"unknown argument '--{'x' * 57}...; see: do"),
         (["there", "on", "--lou"], "unknown argument '--lou'; did you mean --loud?"),
     ],
 )
 def test_mistakes_are_one_line_with_the_remedy(words: list[str], line: str) -> None:
     with pytest.raises(CommandError) as caught:
         call(command, "do", words)
+    assert len(str(caught.value)) < 400
     assert str(caught.value).startswith(line) and "\n" not in str(caught.value)
     assert caught.value.exit_code == 2
 

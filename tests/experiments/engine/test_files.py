@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import time
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +14,7 @@ import torch
 
 from dcgraph.experiments.engine import checkpoint, datasets
 from dcgraph.experiments.engine.errors import CheckpointError, DataError
-from dcgraph.experiments.engine.files import write_atomically, write_json
+from dcgraph.experiments.engine.files import inflated, write_atomically, write_json
 from dcgraph.experiments.engine.models import load_model, save_model
 from dcgraph.experiments.engine.records import write_probes
 from dcgraph.experiments.tasks.listops.data import expressions
@@ -117,6 +119,21 @@ def test_a_failing_writer_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         write_atomically(tmp_path / "file", fail)
     assert not list(tmp_path.iterdir())
+
+
+def test_what_inflates_to_fill_the_memory_is_refused() -> None:
+    text = b"a\tr\tb\n" * 10_000  # as regular as text gets: a 350th
+    for packed in (gzip.compress(text[:70]), gzip.compress(text), b""):
+        assert inflated(packed) == (gzip.decompress(packed) if packed else b"")
+    two = gzip.compress(b"one ") + gzip.compress(b"two") + bytes(3)
+    assert inflated(two) == b"one two"
+    bomb = gzip.compress(bytes(1 << 20)) * 100
+    with pytest.raises(OSError, match="it inflates to more than 200 times its size"):
+        inflated(bomb)
+    with pytest.raises(EOFError, match="ends too early"):
+        inflated(two[:-8])
+    with pytest.raises(zlib.error):
+        inflated(two[:-3] + b"more")
 
 
 def test_equal_models_are_equal_files(tmp_path: Path) -> None:

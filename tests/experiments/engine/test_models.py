@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -50,6 +51,24 @@ def test_models_are_files_that_build_themselves(tmp_path: Path) -> None:
     (tmp_path / "text.safetensors").write_text("hello, this is not it")
     with pytest.raises(ModelError, match="not a safetensors file"):
         load_model(tmp_path / "text.safetensors", TASK)
+
+
+@pytest.mark.parametrize("width", [-(2**31), 2**62])
+def test_settings_that_no_model_can_have_are_said(width: int, tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    save_model(path, TASK, replace(QUICK, width=width), TASK.model(QUICK), 0.5)
+    with pytest.raises(ModelError, match=r"has settings that no model can have \(.*\); train it"):
+        load_model(path, TASK)
+
+
+def test_what_the_reader_says_of_a_damaged_file_is_one_line(tmp_path: Path) -> None:
+    """It repeats what is in the header, lines and all."""
+    header = json.dumps({"w": {"dtype": "\r\n" * 999, "shape": [1], "data_offsets": [0, 4]}})
+    path = tmp_path / "lines.safetensors"
+    path.write_bytes(len(header).to_bytes(8, "little") + header.encode() + bytes(4))
+    with pytest.raises(ModelError, match="not a safetensors file") as caught:
+        load_model(path, TASK)
+    assert len(str(caught.value).splitlines()) == 1 and len(str(caught.value)) < 500
 
 
 def test_the_best_of_a_folder_is_never_one_that_diverged(tmp_path: Path) -> None:

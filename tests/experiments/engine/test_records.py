@@ -80,6 +80,33 @@ def test_a_file_that_is_no_record_is_named(content: str, complaint: str, tmp_pat
     assert "record.json" in str(error.value) and "delete it" in str(error.value)
 
 
+@pytest.mark.parametrize("odd", ["0.5", [0.5], True])
+def test_a_curve_holds_numbers(odd: object, tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    write_record(path, RECORD)
+    stored = json.loads(path.read_text())
+    for values in (stored["curve"]["loss"], stored["curve"]["metrics"][0]["values"]):
+        kept, values[0] = values[0], odd
+        path.write_text(json.dumps(stored))
+        with pytest.raises(RecordError, match="is a damaged record"):
+            read_record(path)
+        values[0] = kept
+
+
+@pytest.mark.parametrize("odd", [-1, 1e400, "3", None, True])
+def test_steps_seed_and_epochs_are_whole_numbers(odd: object, tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    write_record(path, RECORD)
+    whole = json.loads(path.read_text())
+    changes = [{**whole, "steps": odd}]
+    for name in ("seed", "epochs"):
+        changes.append({**whole, "settings": {**whole["settings"], name: odd}})
+    for changed in changes:
+        path.write_text(json.dumps(changed))
+        with pytest.raises(RecordError, match="is a damaged record"):
+            read_record(path)
+
+
 @pytest.mark.parametrize(
     ("content", "remedy"),
     [

@@ -133,6 +133,7 @@ def test_random_search_draws_from_ranges_and_repeats() -> None:
         ("lr=2..1", "low < high"),
         ("lr=0..1:log", "low > 0"),
         ("seed=1,2", "cannot sweep"),
+        (f"tau={'9' * 9000}x", r"^sweep 'tau=9{55}\.\.\.: '9{59}\.\.\. is not a number"),
     ],
 )
 def test_wrong_sweeps_say_what_is_right(text: str, words: str) -> None:
@@ -187,3 +188,10 @@ def test_settings_from_a_file_have_known_names() -> None:
     assert from_dict(Settings, {"lr": 0.5}).lr == 0.5
     with pytest.raises(ValueError, match="did you mean 'gamma'"):
         from_dict(Settings, {"gama": 1.0})
+
+
+@pytest.mark.parametrize("values", [{"x" * 9999: 1}, {"tau": "x" * 9999}, {"batch": -(10**4000)}])
+def test_a_complaint_repeats_only_the_beginning_of_a_long_value(values: dict[str, Any]) -> None:
+    with pytest.raises((TypeError, ValueError)) as caught:
+        from_dict(Settings, values)
+    assert len(str(caught.value)) < 500

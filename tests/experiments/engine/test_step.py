@@ -108,6 +108,13 @@ def test_memory_of_a_replica_grows_with_the_batch() -> None:
     assert 8 * weights < small < large < 8 * small
 
 
+def test_a_look_at_the_memory_warns_of_no_missing_dials() -> None:
+    """The loop attaches them later: each training began with a false warning."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert bytes_per_replica(TASK, QUICK, TASK.data(QUICK)) > 0
+
+
 def test_an_epoch_ends() -> None:
     _, stepper = stepper_of([QUICK], steps=8)
     stepper.run(6)

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 import dcgraph as dc
+from dcgraph.functional import _relax_by_kernel
+from dcgraph.noise import random_keys
 from statistics_of_fit import kolmogorov_p
 
 kernel = pytest.importorskip("dcgraph.kernels._relaxation", reason="the kernels need Triton")
@@ -160,3 +162,17 @@ def test_no_rows() -> None:
         0,
         20,
     )
+
+
+@pytest.mark.parametrize("noise", ["gumbel", "reversed", None])
+def test_gumbel_softmax_hands_its_rows_and_dials_to_the_kernel(noise: Any) -> None:
+    """Numbers or one value per row; any leading shape; -beta for reversed noise."""
+    torch.manual_seed(3)
+    theta = torch.randn(2, 3, 10, device=DEVICE)
+    for tau, beta in ((0.7, 1.5), (torch.rand(2, 1, 1) + 0.5, torch.rand(3, 1))):
+        torch.manual_seed(4)
+        found = _relax_by_kernel(theta, tau, beta, noise)
+        torch.manual_seed(4)
+        drawn = kernel.drawn_noise(random_keys(1, theta.device), 6, 10).view(theta.shape)
+        drawn = -drawn if noise == "reversed" else drawn
+        assert relative_error(found, dc.gumbel_softmax(theta, tau, beta=beta, noise=drawn)) < 1e-5

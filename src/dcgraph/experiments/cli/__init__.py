@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from ... import __version__
-from ..._arguments import closest
+from ..._arguments import closest, shown
 from ..engine.errors import CheckpointError, DataError, Interrupted, ModelError, RecordError
 from ..figures import FIGURES, Figure
 from ..tasks import TABLES, TASKS, Entry
@@ -109,7 +109,9 @@ def dcgraph(command: str = "", /, *words: str, version: bool = False) -> None:
         print(f"dcgraph {__version__}")
         return
     if command not in COMMANDS:
-        said = f"unknown command {command!r}" if command else "which command? See dcgraph --help"
+        said = (
+            f"unknown command {shown(command)}" if command else "which command? See dcgraph --help"
+        )
         raise CommandError(f"{said}; {closest(command, COMMANDS)}", 2)
     listed = {name: one.summary for name, one in _NAMES.get(command, {}).items()}
     call(COMMANDS[command], f"dcgraph {command}", words, listed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from ..._arguments import closest
+from ..._arguments import closest, shown
 from ..figures import FIGURES, make
 from .parsing import CommandError
 
@@ -22,7 +22,7 @@ def figure(
         results: folder of the records, for figures of runs.
     """
     if name not in FIGURES:
-        raise CommandError(f"unknown figure {name!r}; {closest(name, FIGURES)}", 2)
+        raise CommandError(f"unknown figure {shown(name)}; {closest(name, FIGURES)}", 2)
     print(FIGURES[name].plan, flush=True)
     start = time.perf_counter()
     try:

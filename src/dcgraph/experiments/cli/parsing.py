@@ -16,6 +16,8 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, NoReturn, Union, get_args, get_origin
 
+from ..._arguments import shown
+
 REQUIRED = inspect.Parameter.empty
 _METAVARS = {int: "N", float: "X", Path: "PATH"}
 
@@ -91,7 +93,11 @@ def _taken_apart(kind: Any) -> tuple[Any, bool]:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise CommandError(f"{message}; see: {self.prog} --help", 2)
+        said = message if len(message) <= _LONGEST else f"{message[:_LONGEST]}..."
+        raise CommandError(f"{said}; see: {self.prog} --help", 2)
+
+
+_LONGEST = 300  # characters of a complaint, which repeats what was typed
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):
@@ -113,7 +119,7 @@ def parse(
         options = [argument.word for argument in arguments if not argument.positional]
         meant = difflib.get_close_matches(unknown[0].partition("=")[0], options, 1)
         guess = f"did you mean {meant[0]}? See: " if meant else "see: "
-        raise CommandError(f"unknown argument {unknown[0]!r}; {guess}{prog} --help", 2)
+        raise CommandError(f"unknown argument {shown(unknown[0])}; {guess}{prog} --help", 2)
     values = vars(found)
     many = [argument for argument in arguments if _taken_apart(argument.type)[1]]
     return values | {one.name: tuple(values[one.name] or one.default) for one in many}

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..._arguments import shown
 from ..engine.jobs import Job, differences, finished_record, jobs_of, labels
 from ..engine.memory import keep_freed_memory
 from ..engine.records import Record, read_probes, read_record
@@ -94,7 +95,7 @@ def _named(names: Sequence[str], text: str) -> Sequence[str]:
     found = [name for name in names if name == text] or [name for name in names if text in name]
     if not found:
         known = ", ".join(map(repr, names))
-        raise CommandError(f"no row has {text!r} in its name; there are {known}.", 2)
+        raise CommandError(f"no row has {shown(text)} in its name; there are {known}.", 2)
     return found
 
 

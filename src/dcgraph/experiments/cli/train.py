@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
-from ..._arguments import closest
+from ..._arguments import closest, shown
 from ..engine.errors import DataError, Interrupted
 from ..engine.files import write_json
 from ..engine.jobs import Job, file_name, labels, replica_names
@@ -119,7 +119,7 @@ def _preset_of(given: Mapping[str, str], task: AnyTask) -> str:
     """The preset decides what the defaults are, so it is looked for before all else."""
     chosen = given.get("preset") or task.preset_for(given)
     if chosen not in task.presets:
-        raise CommandError(f"unknown preset {chosen!r}; {closest(chosen, task.presets)}", 2)
+        raise CommandError(f"unknown preset {shown(chosen)}; {closest(chosen, task.presets)}", 2)
     return chosen
 
 
@@ -162,7 +162,7 @@ def choose_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise CommandError(f"unknown device {name!r}; use auto, cpu or cuda.", 2) from None
+        raise CommandError(f"unknown device {shown(name)}; use auto, cpu or cuda.", 2) from None
     if device.type not in ("cpu", "cuda"):
         raise CommandError(f"device {name!r} cannot train a population; use auto, cpu or cuda.", 2)
     if device.type == "cuda" and not torch.cuda.is_available():
@@ -250,7 +250,9 @@ def _planned(task: AnyTask, plan: Path) -> tuple[list[Settings], str]:
     try:
         stored = json.loads(plan.read_text())
         if stored["task"] != task.name:
-            raise CommandError(f"the run in {str(plan.parent)!r} is of task {stored['task']!r}.")
+            raise CommandError(
+                f"the run in {str(plan.parent)!r} is of task {shown(stored['task'])}."
+            )
         replicas = [from_dict(task.settings, values) for values in stored["replicas"]]
         return replicas, str(stored["command"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:

@@ -8,6 +8,7 @@ import os
 import shutil
 import tempfile
 import time
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,31 @@ def _sweep(folder: Path) -> None:
             continue
         if stale and not draft.is_symlink():
             shutil.rmtree(draft, ignore_errors=True)
+
+
+_RATIO, _SPARE = 200, 1 << 20
+
+
+def inflated(packed: bytes) -> bytes:
+    """What gzip has packed, as ``gzip.decompress``, but never more than 200 times as much (+ 1 MB).
+
+    Text is packed to a twentieth at best; a file made to fill the memory, to a thousandth.
+
+    Raises:
+        OSError, EOFError, zlib.error: where it is not in gzip, cut, or more.
+    """
+    room = _RATIO * len(packed) + _SPARE
+    parts = []
+    while packed:
+        reader = zlib.decompressobj(wbits=31)  # with the header and the checksum of gzip
+        parts.append(reader.decompress(packed, room + 1))
+        room -= len(parts[-1])
+        if room < 0:
+            raise OSError(f"it inflates to more than {_RATIO} times its size")
+        if not reader.eof:
+            raise EOFError("it ends too early")
+        packed = reader.unused_data.lstrip(b"\0")
+    return b"".join(parts)
 
 
 def write_json(path: Path, content: Any, indent: int | None = None) -> None:

@@ -14,6 +14,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from ..._arguments import shown
 from .errors import ModelError
 from .files import write_atomically
 from .settings import Settings, from_dict
@@ -82,7 +83,9 @@ def load_model(path: Path, task: Task[S]) -> tuple[nn.Module, S]:
     if notes.get("format") not in _READ:
         raise ModelError(f"{str(path)!r} is not a dcgraph model, or of another version.")
     if notes.get("task") != task.name:
-        raise ModelError(f"{str(path)!r} is a model of {notes.get('task')!r}, not {task.name!r}.")
+        raise ModelError(
+            f"{str(path)!r} is a model of {shown(notes.get('task'))}, not {task.name!r}."
+        )
     try:
         # A class variable cannot have the type S: task.settings is type[S], but is not typed so.
         settings = cast(S, from_dict(task.settings, json.loads(notes["settings"])))
@@ -93,8 +96,15 @@ def load_model(path: Path, task: Task[S]) -> tuple[nn.Module, S]:
             f"{str(path)!r} was trained when its data had other names or triples than now; bring "
             "those data back, or train again."
         )
-    with torch.device("meta"):  # before anything of the size that the settings say is made
-        wanted = {n: (p.dtype, p.shape) for n, p in task.model(settings).named_parameters()}
+    try:
+        with torch.device("meta"):  # before anything of the size that the settings say is made
+            built = task.model(settings)
+    except Exception as error:  # whatever a task's model says of a width of -1
+        reason = " ".join(str(error).split())
+        raise ModelError(
+            f"{str(path)!r} has settings that no model can have ({reason:.200}); train it again."
+        ) from error
+    wanted = {n: (p.dtype, p.shape) for n, p in built.named_parameters()}
     if wanted != {n: (w.dtype, w.shape) for n, w in weights.items()}:
         raise ModelError(f"{str(path)!r} has other weights than its settings ask for.")
     if not all(bool(weight.isfinite().all()) for weight in weights.values()):
@@ -161,7 +171,8 @@ def _opened(path: Path) -> Iterator[Any]:
             f"there is no model {str(path)!r}; name a file, or the folder of a finished run."
         ) from None
     except (OSError, SafetensorError) as error:
-        raise ModelError(f"{str(path)!r} is not a safetensors file: {error}.") from error
+        reason = " ".join(str(error).split())
+        raise ModelError(f"{str(path)!r} is not a safetensors file: {reason:.200}.") from error
 
 
 def _best_in(folder: Path) -> Path:

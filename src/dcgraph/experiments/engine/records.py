@@ -150,7 +150,9 @@ def read_record(path: Path) -> Record:
     try:
         stored = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise RecordError(f"cannot read the record {str(path)!r} ({error}); {remedy}") from error
+        raise RecordError(
+            f"cannot read the record {str(path)!r} ({error!s:.200}); {remedy}"
+        ) from error
     if not isinstance(stored, dict) or not isinstance(stored.get("schema"), int):
         raise RecordError(f"{str(path)!r} is not a record; {remedy}")
     if (schema := stored.pop("schema")) != SCHEMA:
@@ -176,7 +178,9 @@ def read_record(path: Path) -> Record:
         _check(record)
         return record
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise RecordError(f"{str(path)!r} is a damaged record ({error}); {remedy}") from error
+        raise RecordError(
+            f"{str(path)!r} is a damaged record ({error!s:.200}); {remedy}"
+        ) from error
 
 
 def _check(record: Record) -> None:
@@ -187,13 +191,20 @@ def _check(record: Record) -> None:
         if kinds and (not isinstance(value, kinds) or isinstance(value, bool)):
             raise TypeError(f"{entry.name} is {value!r:.40}")
     length = len(record.curve.step)
+    measured = [*record.metrics.values(), *record.calibration.values()]
     for values in (record.curve.loss, *record.curve.metrics.values()):
         if len(values) != length:
             raise ValueError(f"{length} steps, but {len(values)} values")
-    for value in (*record.metrics.values(), *record.calibration.values()):
+        measured += values
+    for value in measured:
         if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
             raise TypeError(f"a metric is {value!r:.40}")
-    int(record.settings["seed"]), int(record.settings["epochs"])
+    for name, value in (
+        ("steps", record.steps),
+        *((name, record.settings[name]) for name in ("seed", "epochs")),
+    ):
+        if type(value) is not int or value < 0:
+            raise ValueError(f"{name} is {value!r:.40}")
 
 
 _TYPES: dict[Any, Any] = {
@@ -245,6 +256,6 @@ def read_probes(record: Path) -> Probes:
         return {int(step): readings for step, readings in stored.items()}
     except (OSError, lzma.LZMAError, ValueError, AttributeError, RecursionError) as error:
         raise RecordError(
-            f"cannot read the probe curve {str(path)!r} ({error}); delete it with its record, and "
-            "both are made again."
+            f"cannot read the probe curve {str(path)!r} ({error!s:.200}); delete it with its "
+            "record, and both are made again."
         ) from error

@@ -149,12 +149,13 @@ def _plan(
     """
     missing = {job.settings for job in jobs if finished_record(job) is None}
     wanted = {job.settings for job in jobs}
-    planned = [
-        population
-        for population in _read_plan(task, path)
-        if missing.intersection(population) and wanted.issuperset(population)
-    ]
-    covered = {settings for population in planned for settings in population}
+    planned: list[list[Settings]] = []
+    covered: set[Settings] = set()
+    for population in _read_plan(task, path):
+        fits = missing.intersection(population) and wanted.issuperset(population)
+        if fits and covered.isdisjoint(population) and len(set(population)) == len(population):
+            planned.append(population)
+            covered.update(population)
     rest = list(dict.fromkeys(j.settings for j in jobs if j.settings in missing - covered))
     for alike in populations(rest):
         room = at_once or _replicas_that_fit(task, alike[0], device, data_dir)

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypedDict, TypeVar, get_args, get_origin, get_type_hints
 
-from ..._arguments import check_choice, check_range, closest
+from ..._arguments import check_choice, check_range, closest, shown
 from ...dials import Dials
 from ...schedules import Schedule, constant, exponential, linear, temp_match
 
@@ -138,7 +138,7 @@ _COMMON = frozenset(f.name for f in fields(Settings))
 
 def _require(settings: Settings, name: str, fine: bool, remedy: str) -> None:
     if not fine:
-        raise ValueError(f"{name}={getattr(settings, name)}, but {remedy}")
+        raise ValueError(f"{name}={shown(getattr(settings, name))}, but {remedy}")
 
 
 def _check_kind(name: str, value: object, kind: Any) -> None:
@@ -150,7 +150,8 @@ def _check_kind(name: str, value: object, kind: Any) -> None:
         return
     fitting = (int, float) if kind is float else kind
     if not isinstance(value, fitting) or (isinstance(value, bool) and kind is not bool):
-        raise TypeError(f"{name}={value!r} is a {type(value).__name__}; {_KINDS[kind]} is needed.")
+        kind_of_value = type(value).__name__
+        raise TypeError(f"{name}={shown(value)} is a {kind_of_value}; {_KINDS[kind]} is needed.")
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"{name}={value}, but a finite number is needed.")
 
@@ -163,7 +164,7 @@ def from_dict(kind: type[S], values: dict[str, Any]) -> S:
     known = {f.name for f in fields(kind)}
     for name in values:
         if name not in known:
-            raise ValueError(f"unknown setting {name!r}; {closest(name, sorted(known))}")
+            raise ValueError(f"unknown setting {shown(name)}; {closest(name, sorted(known))}")
     return kind(**values)
 
 
@@ -191,7 +192,9 @@ def parse_sweep(text: str, settings: Settings) -> Sweep:
     """
     name, equals, right = text.partition("=")
     if not equals or not right:
-        raise ValueError(f"sweep {text!r} is not of the form name=1,2,4 or name=1e-4..1e-2:log.")
+        raise ValueError(
+            f"sweep {shown(text)} is not of the form name=1,2,4 or name=1e-4..1e-2:log."
+        )
     _check_numeric(name, settings)
     try:
         if ".." not in right:
@@ -202,12 +205,12 @@ def parse_sweep(text: str, settings: Settings) -> Sweep:
         if not math.isfinite(low) or not math.isfinite(high):
             raise ValueError("the ends of a range are finite numbers.")
     except ValueError as error:
-        raise ValueError(f"sweep {text!r}: {error}") from None
+        raise ValueError(f"sweep {shown(text)}: {error}") from None
     if get_type_hints(type(settings))[name] is bool:
-        raise ValueError(f"sweep {text!r}: a switch has no range; use {name}=0,1.")
+        raise ValueError(f"sweep {shown(text)}: a switch has no range; use {name}=0,1.")
     if not low < high or scale not in ("", "log") or (scale == "log" and low <= 0):
         raise ValueError(
-            f"sweep {text!r}: a range is low..high with low < high, "
+            f"sweep {shown(text)}: a range is low..high with low < high, "
             "and :log after it (low > 0) draws on a logarithmic scale."
         )
     return Sweep(name, low=low, high=high, logarithmic=scale == "log")
@@ -217,7 +220,7 @@ def _check_numeric(name: str, settings: Settings) -> None:
     types = get_type_hints(type(settings))
     numeric = [n for n, t in types.items() if t in (int, float, bool) and n != "seed"]
     if name not in numeric:
-        raise ValueError(f"cannot sweep {name!r}; {closest(name, numeric)}")
+        raise ValueError(f"cannot sweep {shown(name)}; {closest(name, numeric)}")
 
 
 def _number(name: str, word: str, settings: Settings) -> Number:
@@ -225,7 +228,7 @@ def _number(name: str, word: str, settings: Settings) -> Number:
     if kind is bool:
         known = {"0": False, "1": True, "false": False, "true": True, "off": False, "on": True}
         if word.lower() not in known:
-            raise ValueError(f"{name} is a switch: 0 or 1, not {word!r}.")
+            raise ValueError(f"{name} is a switch: 0 or 1, not {shown(word)}.")
         return known[word.lower()]
     return _converted(kind, word, f"{name}=1,2")
 
@@ -235,7 +238,7 @@ def _converted(kind: type[int | float], word: str, example: str) -> int | float:
         return kind(word)
     except ValueError:
         what = "a whole number" if kind is int else "a number"
-        raise ValueError(f"{word!r} is not {what}; write {example}.") from None
+        raise ValueError(f"{shown(word)} is not {what}; write {example}.") from None
 
 
 def expand(

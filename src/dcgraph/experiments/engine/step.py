@@ -326,6 +326,8 @@ def saved_bytes(task: AnyTask, settings: Settings, data: Data) -> int:
     rows = {name: tensor[: settings.batch].cpu() for name, tensor in largest.items()}
     on_cpu = Data({}, "", {n: t.cpu() for n, t in data.constants.items()}, data.to_batch)
     identity: Callable[[Tensor], Tensor] = lambda tensor: tensor  # noqa: E731
+    if dialled(model):  # else it would say that they are missing, in a run that has its own
+        Dials.constant(model)
     with torch.random.fork_rng(), torch.autograd.graph.saved_tensors_hooks(count, identity):
         task.loss(model, on_cpu.batch(rows, training=True))
     return saved

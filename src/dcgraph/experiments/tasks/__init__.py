@@ -6,7 +6,7 @@ import importlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..._arguments import closest
+from ..._arguments import closest, shown
 from ..engine.tables import Table
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ TABLES = {
 def get_table(name: str) -> Table:
     """A table by its name."""
     if name not in TABLES:
-        raise ValueError(f"unknown table {name!r}; {closest(name, TABLES)}")
+        raise ValueError(f"unknown table {shown(name)}; {closest(name, TABLES)}")
     table = TABLES[name].load()
     assert isinstance(table, Table)
     return table
@@ -94,7 +94,7 @@ def get_task(name: str) -> Task[Any]:
     """
     if name not in TASKS and ":" not in name:
         raise ValueError(
-            f"unknown task {name!r}; {closest(name, TASKS)} Your own is named module:Class."
+            f"unknown task {shown(name)}; {closest(name, TASKS)} Your own is named module:Class."
         )
     from ..engine.task import Task  # start-up time: torch, which tables do without
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from torch import nn
 
-from ...._arguments import closest
+from ...._arguments import closest, shown
 from ....nodes import Decode
 from ...engine.errors import DataError, ModelError
 from ...engine.models import load_model
@@ -175,7 +175,7 @@ def _tables_of(expressions: list[Expression]) -> Iterator[Batch]:
 
 def _own(name: str, data: Data) -> Iterable[Batch]:
     if name not in data.splits:
-        raise DataError(f"unknown set {name!r}; {closest(name, data.splits)}")
+        raise DataError(f"unknown set {shown(name)}; {closest(name, data.splits)}")
     return data.tables(name)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import math
 import struct
@@ -17,6 +16,7 @@ from torch import Tensor
 
 from ....engine.datasets import File, locate
 from ....engine.errors import DataError
+from ....engine.files import inflated
 
 
 def _mnist_file(name: str, sha256: str) -> File:
@@ -100,7 +100,7 @@ def read_idx(compressed: bytes, name: str, dimensions: int) -> UInt8[Tensor, "..
     dimension as a big-endian 32-bit number, then the bytes, last dimension fastest.
     """
     try:
-        content = gzip.decompress(compressed)
+        content = inflated(compressed)
     except (EOFError, OSError, zlib.error) as error:
         raise DataError(f"{name} is not a whole gzip file ({error}); fetch it anew.") from error
     start = 4 + 4 * dimensions

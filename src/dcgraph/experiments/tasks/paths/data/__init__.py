@@ -16,7 +16,6 @@ import json
 import logging
 import math
 import zipfile
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from functools import cached_property
 from importlib.resources import files as package_files
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -257,24 +257,38 @@ def _from_arrays(path: Path, graph: KnowledgeGraph) -> list[Queries]:
 
 def read_arrays(path: Path, names: Sequence[str]) -> list[Tensor]:
     """The arrays of these names in an .npz file, of signed integers; nothing in it is run."""
-    import numpy as np  # optional extra
-
     try:
-        with zipfile.ZipFile(path):  # np.load would take other files for an array or a pickle
-            archive = np.load(path, allow_pickle=False)
-        with archive:
-            arrays = [np.asarray(archive[name]) for name in names]
-    except KeyError:
-        raise DataError(f"{path}: the arrays {', '.join(names)} are needed; replace it.") from None
-    except (ValueError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError):
-        raise DataError(f"{path} is damaged or no .npz file of numbers; replace it.") from None
+        with zipfile.ZipFile(path) as archive:
+            if not {f"{name}.npy" for name in names} <= set(archive.namelist()):
+                needed = ", ".join(names)
+                raise DataError(f"{path}: the arrays {needed} are needed; replace it.")
+            arrays = [_array_in(archive, name) for name in names]
+    except DataError:
+        raise
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror}; replace it.") from error
+    except Exception:  # a damaged file fails anywhere in the readers
+        raise DataError(f"{path} is damaged or no .npz file of numbers; replace it.") from None
     for name, array in zip(names, arrays, strict=True):
         if array.dtype.kind != "i" or not array.ndim:
             raise DataError(f"{path}: {name} is no array of signed integers; replace it.")
     native = (array.astype(array.dtype.newbyteorder("="), order="C") for array in arrays)
     return [torch.from_numpy(array) for array in native]
+
+
+def _array_in(archive: zipfile.ZipFile, name: str) -> Any:
+    """An array, if the numbers that its header says are there; before room is made for them."""
+    import numpy as np  # optional extra
+
+    read = np.lib.format
+    readers = {(1, 0): read.read_array_header_1_0, (2, 0): read.read_array_header_2_0}
+    entry = archive.getinfo(f"{name}.npy")
+    with archive.open(entry) as file:
+        shape, _, kind = readers[read.read_magic(file)](file)
+        if math.prod(shape) * kind.itemsize != entry.file_size - file.tell() or kind.hasobject:
+            raise ValueError("the header says another size")
+    with archive.open(entry) as file:
+        return read.read_array(file, allow_pickle=False)
 
 
 def _by_length(source: Tensor, relations: Tensor, target: Tensor) -> list[Queries]:

@@ -26,7 +26,7 @@ from jaxtyping import Int32
 from torch import Tensor
 
 from ....engine.errors import DataError
-from ....engine.files import write_atomically
+from ....engine.files import inflated, write_atomically
 from .graph import INVERSE, KnowledgeGraph
 
 SPLITS = {
@@ -196,12 +196,12 @@ def read_lines(path: Path, content: str) -> list[str]:
     remedy = f"name a file of {content}."
     try:
         raw = path.read_bytes()
-        if path.suffix == ".gz":
-            raw = gzip.decompress(raw)
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise DataError(f"{path} is damaged or not in gzip ({error}); {remedy}") from error
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror}; {remedy}") from error
+    try:
+        raw = inflated(raw) if path.suffix == ".gz" else raw
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path} is damaged or not in gzip ({error}); {remedy}") from error
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Bool, Int, Int32, Int64
 from torch import Tensor
 
-from ....._arguments import closest
+from ....._arguments import closest, shown
 from ....engine.errors import DataError
 from ....engine.task import Batch, fingerprint_of
 
@@ -294,12 +294,12 @@ class KnowledgeGraph:
 def query_of(graph: KnowledgeGraph, entity: str, path: str) -> Queries:
     """A query from words: a name, and names of relations between commas; **name is an inverse."""
     if entity not in graph.entities:
-        raise DataError(f"unknown entity {entity!r}; {near(entity, graph.entities)}")
+        raise DataError(f"unknown entity {shown(entity)}; {near(entity, graph.entities)}")
     names = [word.strip() for word in path.split(",")]
     for name in names:
         if name not in graph.relation_names:
             known = graph.relation_names if name.startswith(INVERSE) else graph.relations
-            raise DataError(f"unknown relation {name!r}; {near(name, known)}")
+            raise DataError(f"unknown relation {shown(name)}; {near(name, known)}")
     numbers = [graph.relation_names.index(name) for name in names]
     start = torch.tensor([graph.entities.index(entity)], dtype=torch.int32)
     return Queries(start, torch.tensor([numbers], dtype=torch.int32), start)
