@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import shlex
 import shutil
 from collections.abc import Sequence
@@ -12,14 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from ..._arguments import closest
-from ..engine.errors import DataError, Interrupted
-from ..engine.files import write_json
+from ..engine.errors import DataError, Interrupted, shortened
+from ..engine.files import check_inside, read_json, write_json
 from ..engine.jobs import Job, labels, replica_names
 from ..engine.memory import keep_freed_memory
 from ..engine.metrics import layout, mean_and_std, spread
 from ..engine.records import Record, read_probes, read_record
 from ..engine.settings import Settings, expand, from_dict, parse_sweep
-from .parsing import Argument, CommandError, parse
+from .parsing import Argument, CommandError, parse, visible
 from .progress import combined, count, show_progress, write_curves
 from .tasks import task_named
 
@@ -57,10 +56,12 @@ def train(task: str, /, *words: str) -> None:
         raise CommandError("with --resume the settings come from the run; leave the others out.", 2)
     try:
         _run(loaded, replicas, options, shlex.join(["dcgraph", "train", task, *words]))
-    except Interrupted as stop:
+    except (Interrupted, KeyboardInterrupt) as stop:
+        again = shlex.join(["dcgraph", "train", task, "--out", str(options.out), "--resume"])
+        begun = (options.out / "run.json").exists()
         raise CommandError(
-            f"interrupted; go on with: dcgraph train {task} --out {options.out} --resume",
-            stop.exit_code,
+            f"interrupted; go on with: {again}" if begun else "interrupted; nothing has begun.",
+            getattr(stop, "exit_code", 130),
         ) from None
 
 
@@ -147,14 +148,15 @@ def _run(task: AnyTask, replicas: Sequence[Settings], options: Options, command:
     from ..engine.runs import perform  # start-up time: torch
 
     device = choose_device(options.device)
-    plan = options.out / "run.json"
+    plan, work = options.out / "run.json", options.out / "checkpoints"
+    records, models = options.out / "records", options.out / "models"
+    check_inside(options.out, records, models, work, options.out / "tensorboard")
     if options.resume:
         replicas, command = _planned(task, plan)
     else:
         _write_plan(plan, task, replicas, command)
     if device.type == "cpu":
         keep_freed_memory()
-    records, models = options.out / "records", options.out / "models"
     names = dict(zip(replicas, replica_names(replicas), strict=True))
     jobs = [
         Job(settings, records / f"{name}.json", models / f"{name}.safetensors")
@@ -171,7 +173,6 @@ def _run(task: AnyTask, replicas: Sequence[Settings], options: Options, command:
         own = [names[settings] for settings in population]
         return combined(shown, write_curves(options.out / "tensorboard", own))
 
-    work = options.out / "checkpoints"
     try:
         for _ in perform(
             task,
@@ -188,7 +189,7 @@ def _run(task: AnyTask, replicas: Sequence[Settings], options: Options, command:
             shutil.rmtree(work, ignore_errors=True)
             plan.unlink()  # nothing has begun: the corrected command may use the folder
         raise CommandError(str(error), 2) from error
-    print(results_of(jobs))
+    print(visible(results_of(jobs)))
     print(f"Records: {records}. Models: {models}.", flush=True)
     _write_page(task, jobs, options, command)
 
@@ -214,14 +215,19 @@ def _planned(task: AnyTask, plan: Path) -> tuple[list[Settings], str]:
     if not plan.exists():
         raise CommandError(f"there is no run in {str(plan.parent)!r} to go on with.")
     try:
-        stored = json.loads(plan.read_text())
+        stored = read_json(plan)
         if stored["task"] != task.name:
-            raise CommandError(f"the run in {str(plan.parent)!r} is of task {stored['task']!r}.")
+            raise CommandError(
+                f"the run in {str(plan.parent)!r} is of task {stored['task']!r:.60}."
+            )
         replicas = [from_dict(task.settings, values) for values in stored["replicas"]]
+        if not replicas:
+            raise ValueError("no replicas")
         return replicas, str(stored["command"])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise CommandError(
-            f"{str(plan)!r} is damaged ({error}); delete the folder, or choose another --out."
+            f"{str(plan)!r} is damaged ({shortened(error)}); delete the folder, or choose "
+            "another --out."
         ) from error
 
 

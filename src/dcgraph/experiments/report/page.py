@@ -73,7 +73,8 @@ def write_report(
     environment.filters["data_uri"] = data_uri
     template = environment.from_string((files(__package__) / "page.html").read_text())
     text = template.render(content)
-    write_atomically(path, lambda draft: draft.write_text(text, encoding="utf-8"))
+    page = text.encode(errors="replace")  # a command may have what is no character
+    write_atomically(path, lambda draft: draft.write_bytes(page))
 
 
 def _panels(group: Group, task: AnyTask, data_dir: Path | None) -> list[dict[str, Any]]:

@@ -12,11 +12,11 @@ finds what they reach; :mod:`.files` reads and writes graphs.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import logging
 import math
 import zipfile
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,6 +24,7 @@ from functools import cached_property
 from importlib.resources import files as package_files
 from itertools import chain
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -32,9 +33,11 @@ from ....._arguments import closest
 from ....engine.checkpoint import save_tensors
 from ....engine.datasets import File, cache_folder, locate
 from ....engine.errors import DataError
+from ....engine.files import read_bytes
 from ....engine.task import Batch, fingerprint_of
 from ..settings import PathSettings
 from .files import (
+    LARGEST_TEXT,
     SPLITS,
     TEXT,
     columns_of,
@@ -51,6 +54,9 @@ from .files import (
 )
 from .graph import INVERSE, KnowledgeGraph, Queries, inverse_paths, joined
 from .walks import path_hashes, sample
+
+if TYPE_CHECKING:
+    import numpy as np
 
 _log = logging.getLogger(__name__)
 
@@ -139,7 +145,7 @@ def _read_once(path: Path, graph: KnowledgeGraph, cache: Path | None) -> list[Qu
         tables = {f"{name}_{g.hops}": t for g in groups for name, t in g.table().items()}
         return {"lengths": lengths, **tables}
 
-    content = hashlib.sha256(path.read_bytes()).hexdigest()
+    content = hashlib.sha256(read_bytes(path)).hexdigest()
     kept = disk_cached(f"queries-2-{fingerprint_of(graph.fingerprint, content)}", make, cache)
     return [
         Queries(*(kept[f"{name}_{length}"] for name in ("source", "path", "target")))
@@ -231,21 +237,38 @@ def _from_arrays(path: Path, graph: KnowledgeGraph) -> list[Queries]:
     return _by_length(source, relations, target)
 
 
-def read_arrays(path: Path, names: Sequence[str]) -> list[Tensor]:
-    """The arrays of these names in an .npz file, of signed integers; nothing in it is run."""
+def _array(content: bytes) -> np.ndarray[Any, Any]:
+    """What numpy.save wrote; memory is taken for what is there, not for what a header says."""
     import numpy as np  # optional extra
 
+    file = io.BytesIO(content)
+    old = np.lib.format.read_magic(file) == (1, 0)
+    header = np.lib.format.read_array_header_1_0 if old else np.lib.format.read_array_header_2_0
+    shape, by_column, dtype = header(file)
+    rest = content[file.tell() :]
+    if dtype.hasobject or min(shape, default=1) < 0 or math.prod(shape) > len(rest):
+        raise ValueError("no array of numbers")
+    return np.frombuffer(rest, dtype).reshape(shape, order="F" if by_column else "C")
+
+
+def read_arrays(path: Path, names: Sequence[str]) -> list[Tensor]:
+    """The arrays of these names in an .npz file, of signed integers; nothing in it is run."""
     try:
-        with zipfile.ZipFile(path):  # np.load would take other files for an array or a pickle
-            archive = np.load(path, allow_pickle=False)
-        with archive:
-            arrays = [np.asarray(archive[name]) for name in names]
+        with zipfile.ZipFile(io.BytesIO(read_bytes(path))) as archive:
+            members = {name: archive.getinfo(f"{name}.npy") for name in names}
+            if (size := sum(member.file_size for member in members.values())) > LARGEST_TEXT:
+                raise DataError(
+                    f"{path} unpacks to {size >> 20:,} MiB, but 1024 are the most; replace it."
+                )
+            arrays = [_array(archive.read(member)) for member in members.values()]
     except KeyError:
         raise DataError(f"{path}: the arrays {', '.join(names)} are needed; replace it.") from None
-    except (ValueError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError):
-        raise DataError(f"{path} is damaged or no .npz file of numbers; replace it.") from None
+    except DataError:
+        raise
     except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror}; replace it.") from error
+        raise DataError(f"cannot read {path}: {error.strerror or error}; replace it.") from error
+    except Exception:  # a damaged file fails anywhere in the readers
+        raise DataError(f"{path} is damaged or no .npz file of numbers; replace it.") from None
     for name, array in zip(names, arrays, strict=True):
         if array.dtype.kind != "i" or not array.ndim:
             raise DataError(f"{path}: {name} is no array of signed integers; replace it.")
@@ -361,7 +384,7 @@ def disk_cached(name: str, make: Callable[[], Batch], folder: Path | None = None
         folder = cache / "paths"
     path = folder / f"{name}.pt"
     with suppress(Exception):  # absent, cut, of another kind: torch raises all sorts of errors
-        stored = torch.load(path, weights_only=True)
+        stored = torch.load(io.BytesIO(read_bytes(path)), weights_only=True)
         if isinstance(stored, dict):
             return stored
     made = make()

@@ -13,6 +13,7 @@ something is, line by line.
 from __future__ import annotations
 
 import gzip
+import io
 import zlib
 from array import array
 from collections import Counter
@@ -26,7 +27,7 @@ from jaxtyping import Int32
 from torch import Tensor
 
 from ....engine.errors import DataError
-from ....engine.files import write_atomically
+from ....engine.files import read_bytes, write_atomically
 from .graph import INVERSE, KnowledgeGraph
 
 SPLITS = {
@@ -190,13 +191,19 @@ def _triple_lines(graph: KnowledgeGraph, triples: Int32[Tensor, "n 3"]) -> Itera
         yield f"{graph.entities[head]}\t{graph.relations[relation]}\t{graph.entities[tail]}"
 
 
+LARGEST_TEXT = 1 << 30  # bytes of a text in gzip, which may be made to fill the memory
+
+
 def read_lines(path: Path, content: str) -> list[str]:
     """All lines of a text file; ``content`` says for the complaint what should be in it."""
     remedy = f"name a file of {content}."
     try:
-        raw = path.read_bytes()
+        raw = read_bytes(path)
         if path.suffix == ".gz":
-            raw = gzip.decompress(raw)
+            with gzip.GzipFile(fileobj=io.BytesIO(raw)) as packed:
+                raw = packed.read(LARGEST_TEXT + 1)
+            if len(raw) > LARGEST_TEXT:
+                raise DataError(f"{path} unpacks to more than 1 GiB; unpack it with gunzip.")
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise DataError(f"{path} is damaged or not in gzip ({error}); {remedy}") from error
     except OSError as error:
