@@ -12,6 +12,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from ..._checks import unchecked
+from ..._dialled import dialled
+from ...dials import Dials
 from ...nodes import Decode, Discrete, named_nodes
 from ...population._adam import Block, adam_
 from ...population._capture import WARM_UP, recording
@@ -318,6 +320,8 @@ def saved_bytes(task: AnyTask, settings: Settings, data: Data) -> int:
     """What a model keeps for the backward pass of a batch, of the largest examples."""
     with torch.random.fork_rng():
         model = task.model(settings)
+    if dialled(model):
+        Dials.constant(model)  # nothing is trained, and no warning is due
     saved = 0
 
     def count(tensor: Tensor) -> Tensor:
