@@ -6,7 +6,7 @@ BIN := .venv/bin
 # Most tests are too small for several threads, so that processes side by side are faster.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist worksteal
 
-.PHONY: help demo quick test docs-check format tables bench clean
+.PHONY: help demo quick test docs-check format tables bench lock sbom clean
 .DEFAULT_GOAL := help
 
 help:  ## show this list
@@ -51,8 +51,21 @@ bench: .venv/ready  ## speed against torch's own and the plain way, as ratios fr
 	$(BIN)/python benchmarks/population.py
 	$(BIN)/python benchmarks/listops.py
 	$(BIN)/python benchmarks/mix.py
+	$(BIN)/python benchmarks/accuracy.py
 	$(BIN)/python benchmarks/paths.py
 	$(BIN)/python benchmarks/queries.py
+
+lock:  ## versions and checksums of what users install, in requirements.lock
+	$(PYTHON) -m venv --clear .venv-lock
+	.venv-lock/bin/pip install --quiet --disable-pip-version-check uv==0.13.8
+	.venv-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+		--no-annotate --no-emit-index-url --custom-compile-command "make lock" \
+		--constraint constraints.txt --extra cli --extra viz --group build \
+		--output-file requirements.lock pyproject.toml
+	rm -rf .venv-lock
+
+sbom: .venv/ready  ## what is installed for dcgraph, in the CycloneDX format, in dist/sbom.json
+	$(BIN)/python tools/sbom.py dist/sbom.json
 
 clean:  ## remove the virtual environment, caches and figures
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis figures runs

@@ -43,6 +43,15 @@ def test_train_leaves_records_and_models_and_says_where(
     assert not (out / "checkpoints").exists()
 
 
+def test_progress_says_no_metric_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    few = ["train", "parity:Parity", "--epochs", "20", "--evaluate-every", "10"]
+    assert cli.main([*few, "--evaluations", "1", "--out", str(tmp_path / "run")]) == 0
+    lines = [line for line in capsys.readouterr().err.splitlines() if " left" in line]
+    found = [line.partition(" left")[2] for line in lines]
+    assert len(lines) > 10 and len([one for one in found if one]) == 1
+    assert next(filter(None, found)).startswith(", at step 80: loss")
+
+
 def test_a_second_run_does_not_overwrite_the_first(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
