@@ -19,7 +19,7 @@ from ..engine.files import write_atomically
 from ..engine.models import load_model
 from ..engine.panels import Examples
 from ..engine.task import AnyTask
-from .curves import categories_of, chain_of, curves_of, dials_of
+from .curves import categories_of, chains_of, curves_of, dials_of
 from .groups import Group, Replica, grouped, keys, leading, readable
 from .numbers import facts_of, settings_of, stopped_of, summary_of
 
@@ -61,7 +61,7 @@ def write_report(
         "stopped": stopped_of(replicas),
         "curves": [curves_of(some) for some in readable(groups)],
         "dials": [dials_of(some) for some in readable(with_nodes)],
-        "chains": [chain for group in shown if (chain := chain_of(group))],
+        "chains": chains_of(shown),
         "categories": [picture for group in shown for picture in categories_of(group)],
         "panels": [
             panel for group in leading(groups, _AT_WORK) for panel in _panels(group, task, data_dir)
