@@ -6,7 +6,7 @@ BIN := .venv/bin
 # Most tests are too small for several threads, so that processes side by side are faster.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist worksteal
 
-.PHONY: help demo quick test docs docs-serve docs-check package format tables bench clean
+.PHONY: help demo quick test docs docs-serve docs-check package format tables bench lock sbom clean
 .PHONY: coverage fuzz kills limits memory mutation samplers
 .DEFAULT_GOAL := help
 
@@ -63,6 +63,7 @@ bench: .venv/ready  ## speed against torch's own and the plain way, as ratios fr
 	$(BIN)/python benchmarks/population.py
 	$(BIN)/python benchmarks/listops.py
 	$(BIN)/python benchmarks/mix.py
+	$(BIN)/python benchmarks/accuracy.py
 	$(BIN)/python benchmarks/paths.py
 	$(BIN)/python benchmarks/queries.py
 	$(BIN)/python benchmarks/asking.py
@@ -88,6 +89,18 @@ mutation: .venv/ready  ## how many small faults in the core the tests notice
 
 samplers: .venv/ready  ## goodness of fit of every sampler over 200 seeds
 	$(BIN)/python promises/samplers.py
+
+lock:  ## versions and checksums of what users install, in requirements.lock
+	$(PYTHON) -m venv --clear .venv-lock
+	.venv-lock/bin/pip install --quiet --disable-pip-version-check uv==0.13.8
+	.venv-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+		--no-annotate --no-emit-index-url --custom-compile-command "make lock" \
+		--constraint constraints.txt --extra cli --extra viz --group build \
+		--output-file requirements.lock pyproject.toml
+	rm -rf .venv-lock
+
+sbom: .venv/ready  ## what is installed for dcgraph, in the CycloneDX format, in dist/sbom.json
+	$(BIN)/python tools/sbom.py dist/sbom.json
 
 clean:  ## remove the virtual environment, caches and figures
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis figures runs site dist

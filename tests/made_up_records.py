@@ -19,6 +19,25 @@ from dcgraph.experiments.engine.records import (
 from dcgraph.experiments.engine.tables import Run, Table, record_of
 
 VALIDATION = Metric("accuracy", "validation")
+VALIDATION_MQ = Metric("MQ", "validation")
+
+RECORD = Record(
+    task="paths",
+    settings={"seed": 3, "lr": 1 / 3001, "epochs": 2},
+    code="0.1.0",
+    data="0123",
+    hardware="2 CPU threads",
+    torch="2.13",
+    seconds=1.5,
+    steps=20,
+    parameters=7,
+    population=PopulationInfo("ab", 2),
+    selection=Selection(VALIDATION_MQ, 20),
+    stopped_at=None,
+    curve=Curve([10, 20], [0.5, None], {VALIDATION_MQ: [0.25, 0.75]}),
+    calibration={"inverse temperature": 2.0},
+    metrics={Metric("MQ"): 0.5, Metric("MQ", decoder="beam", bidirectional=True, length=2): None},
+)
 
 
 def write_run(

@@ -6,7 +6,7 @@ import math
 import warnings
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -103,8 +103,7 @@ def scan_dense(p: Problem, *, mixes: bool, chooses: bool) -> Found:
 
     Arguments and result as in :func:`._operators.scan`.
     """
-    codebook = p.codebook.to(p.query.dtype)
-    a = _perturbed(p, codebook)
+    a = _perturbed(p)
     top, index = a.max(-1)
     empty = top == -math.inf
     index = index.masked_fill(empty, -1) if p.index is None else p.index
@@ -117,7 +116,8 @@ def scan_dense(p: Problem, *, mixes: bool, chooses: bool) -> Found:
     z = a.masked_fill(none, 0.0).softmax(-1).masked_fill(none, 0.0)
     if chooses or p.index is not None:
         z = straight_through(one_hot(index, z.shape[-1], z.dtype), z)
-    return z.to(codebook.dtype) @ codebook, a.logsumexp(-1), index, top
+    value = product(z, p.codebook, p.compute_dtype).to(p.query.dtype)
+    return value, a.logsumexp(-1), index, top
 
 
 _EXPORTED = 1 << 16  # rows of the codebook
@@ -131,7 +131,7 @@ def index_for_export(p: Problem) -> Tensor:
     best, index = torch.full_like(p.beta, -math.inf), torch.full_like(p.keys, -1)
     for first in range(0, p.codebook.shape[1], _EXPORTED):
         block = slice(first, first + _EXPORTED)
-        a = (p.query @ p.codebook[:, block].to(p.query.dtype).mT).to(p.compute_dtype)
+        a = p.query.to(p.compute_dtype) @ p.codebook[:, block].mT.to(p.compute_dtype)
         if p.noisy and p.noise is None:
             a = a + p.beta.unsqueeze(-1) * draw_gumbel(a.shape, None, a.dtype, a.device)
         elif p.noise is not None:
@@ -144,13 +144,44 @@ def index_for_export(p: Problem) -> Tensor:
     return index
 
 
-def _perturbed(p: Problem, codebook: Tensor) -> Tensor:
+def product(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
+    """``a @ b``, computed and given in that dtype. Logits must not be rounded: they are exponents.
+
+    What the backward pass needs is kept as it came, in half the memory where it is in bfloat16.
+    """
+    if a.dtype == b.dtype == dtype:
+        return a @ b
+    found: Tensor = _Product.apply(a, b, dtype)  # type: ignore[no-untyped-call]
+    return found
+
+
+class _Product(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
+        return a.to(dtype) @ b.to(dtype)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, torch.dtype], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs[:2])
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        a, b = ctx.saved_tensors
+        of_a, of_b, _ = ctx.needs_input_grad
+        d_a = (gradient @ b.to(gradient.dtype).mT).to(a.dtype) if of_a else None
+        d_b = (a.to(gradient.dtype).mT @ gradient).to(b.dtype) if of_b else None
+        return d_a, d_b, None
+
+
+def _perturbed(p: Problem) -> Tensor:
     """a = (S + beta G) / tau."""
-    a = (p.query @ codebook.mT).to(p.compute_dtype)
+    a = product(p.query, p.codebook.mT, p.compute_dtype)
     if p.noisy:
         noise = p.noise
         if noise is None:
-            noise = draw_gumbel_at(p.keys, 0, codebook.shape[1], p.compute_dtype)
+            noise = draw_gumbel_at(p.keys, 0, p.codebook.shape[1], p.compute_dtype)
         a = a + p.beta.unsqueeze(-1) * noise
     a = a / p.tau.unsqueeze(-1)
     return a if p.mask is None else a.masked_fill(~p.mask, -math.inf)

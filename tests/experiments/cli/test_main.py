@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Collection
@@ -10,9 +11,11 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+import torch
 
 import dcgraph
 from dcgraph.experiments import cli
+from dcgraph.experiments.engine.files import write_atomically
 from dcgraph.experiments.figures import FIGURES
 from dcgraph.experiments.tasks import TABLES, TASKS
 from dcgraph.experiments.tasks.addition.settings import BEST
@@ -164,6 +167,44 @@ def test_without_an_extra_it_is_named(
 def one_line(text: str) -> str:
     (line,) = text.splitlines()
     return line
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGINT"])
+def test_a_signal_to_stop_is_heard_where_nothing_is_trained(
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    number, during = getattr(signal, name), []
+
+    def write(draft: Path) -> None:
+        draft.write_text("half")
+        try:
+            signal.raise_signal(number)
+        except Exception:  # what is swallowed somewhere is not this
+            raise AssertionError from None
+        finally:
+            during.append(signal.getsignal(signal.SIGTERM))
+
+    def demo() -> None:
+        write_atomically(tmp_path / "file", write)
+
+    before = [signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGHUP)]
+    monkeypatch.setitem(cli.COMMANDS, "demo", demo)
+    assert cli.main(["demo"]) == 128 + number
+    assert capsys.readouterr().err.startswith("dcgraph: interrupted; ")
+    assert not list(tmp_path.iterdir())
+    assert name == "SIGINT" or during == [signal.SIG_DFL], "a second one ends at once"
+    assert [signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGHUP)] == before
+
+
+def test_no_memory_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(cli.COMMANDS, "demo", lambda: torch.empty(1 << 60))
+    assert cli.main(["demo"]) == 1
+    assert capsys.readouterr().err.startswith("dcgraph: there is not enough memory; use a smaller")
 
 
 def test_a_terminal_that_lacks_a_character_is_no_reason_to_stop() -> None:

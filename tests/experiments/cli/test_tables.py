@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from dcgraph.experiments.cli import tables
 from dcgraph.experiments.engine.metrics import Metric
 from dcgraph.experiments.engine.records import read_record
 from dcgraph.experiments.engine.tables import Column, Row, Run, Table, per_cent
+from dcgraph.experiments.tasks import get_table
 from pages import Page
 from parity import QUICK, Parity
 
@@ -94,6 +96,30 @@ def test_reproduce_says_that_it_goes_on(tmp_path: Path, capsys: pytest.CaptureFi
     (tmp_path / ".small" / "0123.pt").touch()
     assert cli.main(dry) == 0
     assert "goes on from its checkpoint" in capsys.readouterr().out
+
+
+def test_each_population_has_a_line_of_its_own_and_the_time_it_took(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tables, "get_table", get_table)
+    assert cli.main(["reproduce", "addition", "--results", "nowhere", "--dry"]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if "to run:" in line]
+    assert len(lines) > 5 and len(set(lines)) == len(lines)
+    assert all(re.search(r"took \d+ s for the published records on", line) for line in lines)
+    cnn = [line for line in lines if "'CNN baseline, 1 epoch" in line]
+    assert ["paper)." in line for line in cnn] == [True, False], "what they differ in"
+
+
+def test_a_table_needs_no_checkout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tables, "get_table", get_table)
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["table", "addition"]) == 0
+    assert "Our variant (preset best)" in capsys.readouterr().out
+    (tmp_path / "results").mkdir()  # one's own come first
+    assert cli.main(["table", "addition"]) == 1
+    assert "'results' has no records" in capsys.readouterr().err
 
 
 def test_tables_can_be_run_together_and_in_part(capsys: pytest.CaptureFixture[str]) -> None:

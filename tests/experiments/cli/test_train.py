@@ -43,6 +43,15 @@ def test_train_leaves_records_and_models_and_says_where(
     assert not (out / "checkpoints").exists()
 
 
+def test_progress_says_no_metric_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    few = ["train", "parity:Parity", "--epochs", "20", "--evaluate-every", "10"]
+    assert cli.main([*few, "--evaluations", "1", "--out", str(tmp_path / "run")]) == 0
+    lines = [line for line in capsys.readouterr().err.splitlines() if " left" in line]
+    found = [line.partition(" left")[2] for line in lines]
+    assert len(lines) > 10 and len([one for one in found if one]) == 1
+    assert next(filter(None, found)).startswith(", at step 80: loss")
+
+
 def test_a_second_run_does_not_overwrite_the_first(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -73,6 +82,46 @@ def test_a_mistake_that_only_the_data_show_leaves_the_folder_free(
         capsys.readouterr()
         assert cli.main(["train", "parity:Parity", *out, "--resume"]) == 1
         assert "run" in one_line(capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("name", ["records", "models", "checkpoints", "tensorboard"])
+def test_nothing_is_written_where_a_link_leads(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
+    out.mkdir()
+    elsewhere.mkdir()
+    replicas = [{"epochs": 1}]
+    plan = {"task": "parity", "command": "", "replicas": replicas}
+    (out / "run.json").write_text(json.dumps(plan))
+    (out / name).symlink_to("../elsewhere")
+    assert cli.main(["train", "parity:Parity", "--out", str(out), "--resume"]) == 1
+    assert "leads out of" in one_line(capsys.readouterr().err)
+    assert not list(elsewhere.iterdir())
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "[]",
+        "[" * 100_000,
+        '{"task": "parity", "task": "parity", "replicas": [{}], "command": ""}',
+        '{"task": "parity", "command": "", "replicas": {"epochs": 1}}',
+        '{"task": "parity", "command": "", "replicas": [[]]}',
+        '{"task": "parity", "command": "", "replicas": [{"epochs": 1e999}]}',
+        f'{{"task": "parity", "command": "", "replicas": [{{"width": {10**30}}}]}}',
+        f'{{"task": "parity", "command": "", "replicas": [{{"width": {"9" * 5000}}}]}}',
+        '{"task": "parity", "command": "", "replicas": [{"gate": "x/../../y"}]}',
+        f'{{"task": {json.dumps(["x" * 10**6])}}}',
+    ],
+)
+def test_a_plan_that_somebody_changed_is_one_line(
+    content: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "run.json").write_text(content)
+    assert cli.main(["train", "parity:Parity", "--out", str(tmp_path), "--resume"]) == 1
+    assert len(one_line(capsys.readouterr().err)) < 500
+    assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
 
 
 def test_training_needs_no_options(

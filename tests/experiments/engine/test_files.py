@@ -7,6 +7,7 @@ import os
 import time
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,11 +17,13 @@ from dcgraph.experiments.engine import checkpoint, datasets
 from dcgraph.experiments.engine.errors import CheckpointError, DataError
 from dcgraph.experiments.engine.files import inflated, write_atomically, write_json
 from dcgraph.experiments.engine.models import load_model, save_model
-from dcgraph.experiments.engine.records import write_probes
+from dcgraph.experiments.engine.records import write_probes, write_record
 from dcgraph.experiments.tasks.listops.data import expressions
+from dcgraph.experiments.tasks.listops.reading import write_page
 from dcgraph.experiments.tasks.paths.data import disk_cached
 from dcgraph.experiments.tasks.paths.data.files import write_lines
 from full_disk import ROOM, full_disk
+from made_up_records import RECORD
 from parity import QUICK, TASK
 
 NUMBERS = torch.randn(ROOM)
@@ -45,6 +48,14 @@ WRITERS: dict[str, tuple[Callable[[Path], object], type[Exception]]] = {
     ),
     "download": (lambda path: datasets._save(os.urandom(3 * ROOM), path), DataError),
     "expressions": (many_expressions, DataError),
+    "record": (
+        lambda path: write_record(path, replace(RECORD, hardware="x" * 3 * ROOM)),
+        OSError,
+    ),
+    "page of readings": (
+        lambda path: write_page(path, [], "x" * 3 * ROOM),
+        OSError,
+    ),
     "triples": (lambda path: write_lines(path, map(str, NUMBERS.tolist())), DataError),
 }
 
@@ -86,6 +97,20 @@ def test_a_draft_is_where_only_this_user_can_put_anything(tmp_path: Path) -> Non
     assert seen[0] != seen[1], "a name that cannot be foreseen"
     assert (tmp_path / "file").stat().st_mode & 0o777 == 0o644, "others may read the file"
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+def test_what_cannot_be_written_is_named_and_no_draft(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(OSError, match="folder") as caught:
+        write_json(tmp_path / "folder", 1)
+    assert caught.value.filename == str(tmp_path / "folder")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="file"):
+        write_json(tmp_path / "file" / "below", 1)
+    os.mkfifo(tmp_path / "pipe")
+    write_json(tmp_path / "pipe", 1)  # replaced, and not waited for
+    assert (tmp_path / "pipe").read_text() == "1\n"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "folder", "pipe"]
 
 
 def test_a_link_is_replaced_and_not_followed(tmp_path: Path) -> None:

@@ -15,36 +15,14 @@ from dcgraph.experiments.engine.errors import RecordError
 from dcgraph.experiments.engine.metrics import Metric
 from dcgraph.experiments.engine.records import (
     SCHEMA,
-    Curve,
-    PopulationInfo,
     Probes,
-    Record,
-    Selection,
     probes_beside,
     read_probes,
     read_record,
     write_probes,
     write_record,
 )
-
-VALIDATION = Metric("MQ", "validation")
-RECORD = Record(
-    task="paths",
-    settings={"seed": 3, "lr": 1 / 3001, "epochs": 2},
-    code="0.1.0",
-    data="0123",
-    hardware="2 CPU threads",
-    torch="2.13",
-    seconds=1.5,
-    steps=20,
-    parameters=7,
-    population=PopulationInfo("ab", 2),
-    selection=Selection(VALIDATION, 20),
-    stopped_at=None,
-    curve=Curve([10, 20], [0.5, None], {VALIDATION: [0.25, 0.75]}),
-    calibration={"inverse temperature": 2.0},
-    metrics={Metric("MQ"): 0.5, Metric("MQ", decoder="beam", bidirectional=True, length=2): None},
-)
+from made_up_records import RECORD, VALIDATION_MQ
 
 
 def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
@@ -52,7 +30,7 @@ def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
     write_record(path, RECORD)
     assert read_record(path) == RECORD
     assert RECORD.seed == 3 and RECORD.steps_per_epoch == 10
-    assert RECORD.score() == 0.75 and RECORD.when_selected(VALIDATION) == 0.75
+    assert RECORD.score() == 0.75 and RECORD.when_selected(VALIDATION_MQ) == 0.75
     assert RECORD.value(Metric("MQ")) == 0.5 and RECORD.value(Metric("MRR")) is None
 
 

@@ -27,6 +27,8 @@ from dcgraph.experiments.engine.records import Record, read_probes, read_record
 from dcgraph.experiments.engine.runs import make_records, perform, probes_of
 from dcgraph.experiments.report import Replica, write_report
 from dcgraph.experiments.report.charts import HEIGHT
+from dcgraph.experiments.report.curves import chains_of
+from dcgraph.experiments.report.groups import grouped
 from dcgraph.experiments.report.page import data_uri
 from pages import Page, browse, in_browser, measured_in_browser
 from parity import QUICK, Parity, ParitySettings
@@ -215,6 +217,18 @@ def test_the_table_of_the_chain_ends_where_its_chart_does(tmp_path: Path) -> Non
     text = parity_page(tmp_path / "report.html", replicas).text
     assert "symbol[0] 1.0e-04 1 " in text, "the geometric mean, and as much as the last node"
     assert "symbol[1] 1.0e-03 10 " in text and "symbol[2] 1.0e-04 1 " in text
+
+
+def test_the_gradients_of_all_groups_have_one_scale() -> None:
+    one, two = parity_replicas()
+    for replica, gradient in ((one, 1e-1), (two, 1e-7)):
+        for readings in replica.probes.values():
+            for reading in readings:
+                reading["gradient"] = gradient
+    groups = grouped(Parity(), [replace(one, group="one"), replace(two, group="two")])
+    charts = [chain["svg"] for chain in chains_of(groups)]
+    ticks = [re.findall(r'<text[^>]*text-anchor="end"[^>]*>([^<]+)<', svg) for svg in charts]
+    assert ticks[0] and ticks[0] == ticks[1]
 
 
 def test_a_gradient_of_nothing_is_shown_as_nothing(tmp_path: Path) -> None:

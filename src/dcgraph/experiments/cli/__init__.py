@@ -11,13 +11,22 @@ from __future__ import annotations
 
 import io
 import logging
+import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from ... import __version__
 from ..._arguments import closest, shown
-from ..engine.errors import CheckpointError, DataError, Interrupted, ModelError, RecordError
+from ..engine.errors import (
+    CheckpointError,
+    DataError,
+    Ended,
+    Interrupted,
+    ModelError,
+    RecordError,
+)
 from ..figures import FIGURES, Figure
 from ..tasks import TABLES, TASKS, Entry
 from .demo import demo
@@ -68,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _show_anything(stream)
     summaries = {name: summary(command) for name, command in COMMANDS.items()}
     try:
-        with _library_speaks():
+        with _library_speaks(), _every_signal_to_stop_is_heard():
             call(dcgraph, "dcgraph", words, summaries)
     except CommandError as error:
         _complain(str(error))
@@ -78,7 +87,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except (Interrupted, KeyboardInterrupt) as stop:
         _complain("interrupted; the same command goes on where it stopped.")
-        return stop.exit_code if isinstance(stop, Interrupted) else 130
+        return getattr(stop, "exit_code", 130)
+    except MemoryError:
+        _complain("there is not enough memory; use a smaller model, batch or --at-once.")
+        return 1
+    except RuntimeError as error:  # of which torch makes those too
+        if "can't allocate memory" not in str(error) and type(error).__name__ != _OUT_OF_MEMORY:
+            raise
+        _complain("there is not enough memory; use a smaller model, batch or --at-once.")
+        return 1
     except BrokenPipeError:  # the reader of our output has gone, as `| head` does
         return 1
     except OSError as error:
@@ -117,6 +134,39 @@ def dcgraph(command: str = "", /, *words: str, version: bool = False) -> None:
     call(COMMANDS[command], f"dcgraph {command}", words, listed)
 
 
+_OUT_OF_MEMORY = "OutOfMemoryError"  # torch's, of a GPU
+
+_STOPS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+
+
+@contextmanager
+def _every_signal_to_stop_is_heard() -> Iterator[None]:
+    """What a job scheduler and a closed terminal send is as Ctrl-C, also where nothing is trained.
+
+    So drafts of files are removed, and a line says how to go on. A second one ends at once; one
+    that was ignored stays so, as under nohup.
+    """
+
+    def stop(number: int, frame: object) -> None:
+        for one in _STOPS:
+            if signal.getsignal(one) is stop:
+                signal.signal(one, signal.SIG_DFL)
+        raise Ended(number)
+
+    before: dict[int, Any] = {}
+    try:
+        for one in _STOPS:
+            if signal.getsignal(one) is signal.SIG_DFL:
+                before[one] = signal.signal(one, stop)
+    except ValueError:  # only the main thread may handle signals
+        pass
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+
+
 @contextmanager
 def _library_speaks() -> Iterator[None]:
     """What the library logs goes to stderr, a line each."""
@@ -145,4 +195,5 @@ def _show_anything(stream: object) -> None:
 
 def _complain(line: str) -> None:
     close_bars()
-    print(f"dcgraph: {visible(line)}", file=sys.stderr)
+    one_line = " ".join(line.splitlines())
+    print(f"dcgraph: {visible(one_line)}", file=sys.stderr)

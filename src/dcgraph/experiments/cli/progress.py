@@ -119,7 +119,12 @@ def _lines(replicas: int) -> Callbacks:
     evaluations: list[Evaluation] = []
 
     def latest() -> str:
-        return f", {summary(evaluations[-1])}" if evaluations else ""
+        """What was found since the last line; nothing is said twice."""
+        if not evaluations:
+            return ""
+        new = evaluations[-1]
+        evaluations.clear()
+        return f", at step {new.step:,}: {summary(new)}"
 
     return engine.Callbacks(
         progress, evaluations.append, lambda settings, step: _print(_stopped(settings, step))

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..._arguments import shown
-from ..engine.jobs import Job, differences, finished_record, jobs_of, labels
+from ..engine.jobs import (
+    Job,
+    differences,
+    finished_record,
+    jobs_of,
+    labels,
+    records_folder,
+    records_of_dcgraph,
+)
 from ..engine.memory import keep_freed_memory
 from ..engine.records import Record, read_probes, read_record
 from ..engine.settings import Settings, populations
@@ -58,7 +67,7 @@ def reproduce(
         )
     wanted = _wanted(tables, results, rows)
     work = results / f".{'-'.join(names)}"
-    _say_what_runs(names, wanted, work)
+    _say_what_runs(names, wanted, work, results)
     if dry:
         return
     from ..engine.runs import perform  # start-up time: torch
@@ -99,7 +108,7 @@ def _named(names: Sequence[str], text: str) -> Sequence[str]:
     return found
 
 
-def _say_what_runs(tables: Sequence[str], wanted: RowsOfJobs, work: Path) -> None:
+def _say_what_runs(tables: Sequence[str], wanted: RowsOfJobs, work: Path, results: Path) -> None:
     records = {job: finished_record(job) for jobs in wanted.values() for job in jobs}
     done = {job: record for job, record in records.items() if record}
     print(f"{', '.join(tables)}: {len(records)} runs, {len(done)} have a record.")
@@ -111,10 +120,20 @@ def _say_what_runs(tables: Sequence[str], wanted: RowsOfJobs, work: Path) -> Non
         for job in jobs:
             if job not in done:
                 rows_with.setdefault(job.settings, []).append(name)
-    for group in populations(list(rows_with)):
+    groups = populations(list(rows_with))
+    published = _published(wanted, results) if groups else {}
+    lines: dict[str, list[str]] = {}
+    differing: dict[str, list[Settings]] = defaultdict(list)
+    for group in groups:
         size = "1 replica" if len(group) == 1 else f"{len(group)} replicas as one population"
         of_rows = ", ".join(map(repr, dict.fromkeys(r for one in group for r in rows_with[one])))
-        print(f"  to run: {of_rows}; {size}, {_how_long(group[0], done)}.")
+        line = f"  to run: {of_rows}; {size}, {_how_long(group[0], done, published)}"
+        lines.setdefault(of_rows, []).append(line)
+        differing[of_rows].append(group[0].structure())
+    for of_rows, of_groups in lines.items():
+        which = labels(differing[of_rows])
+        for line, kind in zip(of_groups, which, strict=True):
+            print(f"{line}{' (' + kind.replace('_', ', ') + ')' if kind else ''}.")
     if any(work.glob("*.pt")):
         print(f"  What was cut off before goes on from its checkpoint in {work}.")
     sys.stdout.flush()
@@ -132,13 +151,30 @@ def _changes(records: Mapping[Job, Record]) -> str:
     return f"has records of other settings: {said}; delete {where} to run it again."
 
 
-def _how_long(settings: Settings, done: Mapping[Job, Record]) -> str:
+def _how_long(
+    settings: Settings, done: Mapping[Job, Record], published: Mapping[Job, Record]
+) -> str:
     """What a population of this structure took before, by the records there are."""
-    for job, record in done.items():
-        if job.settings.structure() == settings.structure():
-            size, seconds = record.population.size, record.seconds
-            return f"{size} took {seconds:.0f} s before on {record.hardware}"
+    for records, when in ((done, "before"), (published, "for the published records")):
+        for job, record in records.items():
+            if job.settings.structure() == settings.structure():
+                size, seconds = record.population.size, record.seconds
+                return f"{size} took {seconds:.0f} s {when} on {record.hardware}"
     return "never run here before"
+
+
+def _published(wanted: RowsOfJobs, results: Path) -> dict[Job, Record]:
+    """The records of dcgraph itself for these jobs, which are elsewhere."""
+    own = records_of_dcgraph()
+    found: dict[Job, Record] = {}
+    if own is None or own == results.resolve():
+        return found
+    for jobs in wanted.values():
+        for job in jobs:
+            path = own / job.record.relative_to(results)
+            if path.exists():
+                found[job] = read_record(path)
+    return found
 
 
 def _write_page(table: Table, task: AnyTask, results: Path) -> Path:
@@ -165,7 +201,7 @@ def table(
     /,
     *,
     part: str | None = None,
-    results: Path = Path("results"),
+    results: Path | None = None,
     json_: bool = False,
     csv_: bool = False,
 ) -> None:
@@ -174,11 +210,11 @@ def table(
     Args:
         name: the table.
         part: only these columns, for example sample or argmax (ListOps).
-        results: folder of the records.
+        results: folder of the records (default: results, or those that come with dcgraph).
         json_: print a list of cells instead: row, column, mean, std, seeds, paper.
         csv_: print them as CSV, for a spreadsheet.
     """
-    chosen = _table(name, part)
+    chosen, results = _table(name, part), records_folder(results)
     cells = as_json(chosen, results)
     if not any(cell["seeds"] for cell in cells):
         raise CommandError(

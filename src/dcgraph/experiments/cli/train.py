@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import shlex
 import shutil
 from collections.abc import Mapping, Sequence
@@ -13,14 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from ..._arguments import closest, shown
-from ..engine.errors import DataError, Interrupted
-from ..engine.files import write_json
+from ..engine.errors import DataError, Interrupted, shortened
+from ..engine.files import check_inside, read_json, write_json
 from ..engine.jobs import Job, file_name, labels, replica_names
 from ..engine.memory import keep_freed_memory
 from ..engine.metrics import layout, mean_and_std, spread
 from ..engine.records import Record, read_probes, read_record
 from ..engine.settings import Settings, expand, from_dict, parse_sweep
-from .parsing import Argument, CommandError, parse
+from .parsing import Argument, CommandError, parse, visible
 from .progress import combined, count, show_progress, write_curves
 from .tasks import task_named
 
@@ -71,10 +70,12 @@ def train(task: str, /, *words: str) -> None:
             raise CommandError(str(error), 2) from error
     try:
         _run(loaded, replicas, options, shlex.join(["dcgraph", "train", task, *words]))
-    except Interrupted as stop:
+    except (Interrupted, KeyboardInterrupt) as stop:
+        again = shlex.join(["dcgraph", "train", task, "--out", str(options.out), "--resume"])
+        begun = (options.out / "run.json").exists()
         raise CommandError(
-            f"interrupted; go on with: dcgraph train {task} --out {options.out} --resume",
-            stop.exit_code,
+            f"interrupted; go on with: {again}" if begun else "interrupted; nothing has begun.",
+            getattr(stop, "exit_code", 130),
         ) from None
 
 
@@ -174,7 +175,9 @@ def _run(task: AnyTask, replicas: Sequence[Settings], options: Options, command:
     from ..engine.runs import perform  # start-up time: torch
 
     device = choose_device(options.device)
-    plan = options.out / "run.json"
+    plan, work = options.out / "run.json", options.out / "checkpoints"
+    records, models = options.out / "records", options.out / "models"
+    check_inside(options.out, records, models, work, options.out / "tensorboard")
     missing = [folder for folder in (options.out, *options.out.parents) if not folder.exists()]
     if options.resume:
         replicas, command = _planned(task, plan)
@@ -182,7 +185,6 @@ def _run(task: AnyTask, replicas: Sequence[Settings], options: Options, command:
         _write_plan(plan, task, replicas, command)
     if device.type == "cpu":
         keep_freed_memory()
-    records, models = options.out / "records", options.out / "models"
     names = dict(zip(replicas, replica_names(replicas), strict=True))
     jobs = [
         Job(settings, records / f"{name}.json", models / f"{name}.safetensors")
@@ -199,7 +201,6 @@ def _run(task: AnyTask, replicas: Sequence[Settings], options: Options, command:
         own = [names[settings] for settings in population]
         return combined(shown, write_curves(options.out / "tensorboard", own))
 
-    work = options.out / "checkpoints"
     try:
         for _ in perform(
             task,
@@ -219,10 +220,10 @@ def _run(task: AnyTask, replicas: Sequence[Settings], options: Options, command:
                 for folder in missing:
                     folder.rmdir()
         raise CommandError(str(error), 2) from error
-    print(results_of(jobs))
+    print(visible(results_of(jobs)))
     remarks = _remarks(task, jobs, options)
     for remark in remarks:
-        print(f"Warning: {remark.text}" if remark.warning else remark.text)
+        print(visible(f"Warning: {remark.text}" if remark.warning else remark.text))
     print(f"Records: {records}. Models: {models}.", flush=True)
     _write_page(task, jobs, remarks, options, command)
 
@@ -248,16 +249,19 @@ def _planned(task: AnyTask, plan: Path) -> tuple[list[Settings], str]:
     if not plan.exists():
         raise CommandError(f"there is no run in {str(plan.parent)!r} to go on with.")
     try:
-        stored = json.loads(plan.read_text())
+        stored = read_json(plan)
         if stored["task"] != task.name:
             raise CommandError(
                 f"the run in {str(plan.parent)!r} is of task {shown(stored['task'])}."
             )
         replicas = [from_dict(task.settings, values) for values in stored["replicas"]]
+        if not replicas:
+            raise ValueError("no replicas")
         return replicas, str(stored["command"])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise CommandError(
-            f"{str(plan)!r} is damaged ({error}); delete the folder, or choose another --out."
+            f"{str(plan)!r} is damaged ({shortened(error)}); delete the folder, or choose "
+            "another --out."
         ) from error
 
 

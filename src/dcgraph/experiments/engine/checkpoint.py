@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from .errors import CheckpointError
+from .errors import CheckpointError, shortened
 from .files import write_atomically
 
 _FORMAT = "dcgraph checkpoint"
@@ -44,6 +44,8 @@ def save_tensors(path: Path, content: Any) -> None:
 def load(path: Path) -> dict[str, Any]:
     """What :func:`save` was given. Only tensors and plain values are read, never code."""
     try:
+        if path.exists() and not path.is_file():  # such as a pipe that would be waited for
+            raise OSError("no ordinary file")
         with zipfile.ZipFile(path) as archive:  # as torch.save makes them: nothing is compressed
             packed = any(member.compress_type for member in archive.infolist())
         content = None if packed else torch.load(path, map_location="cpu", weights_only=True)
@@ -52,12 +54,15 @@ def load(path: Path) -> dict[str, Any]:
             f"there is no checkpoint {str(path)!r}; leave out --resume."
         ) from None
     except Exception as error:  # a damaged file fails anywhere in the reader
-        raise damaged(path, type(error).__name__) from error
+        raise damaged(path, str(error) or type(error).__name__) from error
     if not isinstance(content, dict) or content.get("format") != _FORMAT:
         raise CheckpointError(f"{str(path)!r} is not a dcgraph checkpoint; {_REMEDY}")
-    if content.get("version") != _VERSION:
+    if type(version := content.get("version")) is not int or version != _VERSION:
+        found = (
+            version if type(version) is int and abs(version) < 1 << 63 else type(version).__name__
+        )
         raise CheckpointError(
-            f"{str(path)!r} has format version {content.get('version')}, but this dcgraph reads "
+            f"{str(path)!r} has format version {found}, but this dcgraph reads "
             f"version {_VERSION}; finish that run with the dcgraph that began it, or {_REMEDY}"
         )
     return content
@@ -67,4 +72,5 @@ _REMEDY = "delete it to start anew, or choose another --out."
 
 
 def damaged(path: Path, reason: object) -> CheckpointError:
-    return CheckpointError(f"{str(path)!r} is not a whole dcgraph checkpoint ({reason}); {_REMEDY}")
+    said = shortened(reason)
+    return CheckpointError(f"{str(path)!r} is not a whole dcgraph checkpoint ({said}); {_REMEDY}")

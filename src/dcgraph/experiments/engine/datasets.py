@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .errors import DataError
-from .files import write_atomically
+from .files import read_bytes, write_atomically
 
 _TIMEOUT = 30.0  # seconds without a byte
 _LIMIT = 1 << 25  # bytes; no file is close to it, so more is the wrong file
@@ -48,7 +48,7 @@ def locate(file: File, data_dir: Path | None = None) -> Path:
     places = [folder / file.path for folder in folders]
     for place in places:
         try:
-            content = place.read_bytes()
+            content = read_bytes(place, _LIMIT)
         except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError as error:

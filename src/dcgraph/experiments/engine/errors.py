@@ -25,3 +25,20 @@ class Interrupted(Exception):  # noqa: N818 (not an error: somebody asked for it
     def __init__(self, signal: int) -> None:
         super().__init__(signal)
         self.exit_code = 128 + signal  # as shells and job schedulers have it
+
+
+class Ended(KeyboardInterrupt):
+    """A signal to stop came where there is nothing to save; like Ctrl-C, it is no Exception."""
+
+    def __init__(self, signal: int) -> None:
+        super().__init__(signal)
+        self.exit_code = 128 + signal
+
+
+def shortened(error: object) -> str:
+    """What somebody else's error says, in one line that is not too long."""
+    text = " ".join(str(error).split())
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+
+
+_LONGEST = 200

@@ -39,6 +39,26 @@ def jobs_of(table: Table, row: Row, results: Path) -> list[Job]:
     ]
 
 
+def records_folder(results: Path | None) -> Path:
+    """Where records are read: what is asked for, or ``results`` here, or those of dcgraph itself.
+
+    The latter are in the package where it was installed from a wheel, else in its checkout.
+    """
+    here = Path("results")
+    if results is not None or here.is_dir():
+        return results or here
+    return records_of_dcgraph() or here
+
+
+def records_of_dcgraph() -> Path | None:
+    """The published records: in a wheel's package, or else in the checkout."""
+    return next((folder for folder in _OWN if folder.is_dir()), None)
+
+
+_EXPERIMENTS = Path(__file__).resolve().parents[1]
+_OWN = _EXPERIMENTS / "results", _EXPERIMENTS.parents[2] / "results"
+
+
 def finished_record(job: Job) -> Record | None:
     """The record of a job, if there is one; also one that was made with other settings."""
     return read_record(job.record) if job.record.exists() else None

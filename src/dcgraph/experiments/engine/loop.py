@@ -20,12 +20,14 @@ from ...population._rows import RowPopulation
 from . import checkpoint
 from .errors import CheckpointError, Interrupted
 from .evaluation import Evaluator, where
+from .metrics import Metric
 from .order import Evaluations, one_seed, order_of_epoch, schedule_of_epoch
 from .outcome import Evaluation, Outcome
 from .settings import Settings, dials_of
 from .step import Stepper, batches_per_epoch, check_like
 from .task import AnyTask, Data
 
+_LONGEST = 1e10  # seconds; some centuries
 _LONGEST_RUN = 64  # steps between two looks at the clock and at Ctrl-C
 _COMPILE_FROM = 60_000  # steps after which compiling (half a minute) has paid for itself on CUDA
 
@@ -62,18 +64,25 @@ class _Progress:
     seconds: float = 0.0
     curve: list[Evaluation] = field(default_factory=list)
 
-    def check(self, steps: int, replicas: int) -> None:
+    def check(self, steps: int, replicas: int, evaluated: Evaluations, selected_by: Metric) -> None:
         """That a run of so many steps and replicas can have come so far."""
         if type(self.step) is not int or not 0 <= self.step <= steps:
             raise ValueError(f"step {self.step!r:.40} of {steps}")
-        if type(self.seconds) not in (int, float) or not 0 <= self.seconds < math.inf:
+        if type(self.seconds) not in (int, float) or not 0 <= self.seconds < _LONGEST:
             raise ValueError(f"{self.seconds!r:.40} seconds")
-        before = 0
+        found = [evaluation.step for evaluation in self.curve]
+        if len(found) > len(evaluated) or found != [evaluated[k] for k in range(len(found))]:
+            raise ValueError(f"evaluations after steps that have none, up to step {self.step}")
+        if (found[-1] if found else 0) > self.step or (
+            len(found) < len(evaluated) and evaluated[len(found)] <= self.step
+        ):
+            raise ValueError(f"{len(found)} evaluations at step {self.step}")
         for evaluation in self.curve:
             evaluation.check(replicas)
-            if not before < evaluation.step <= self.step:
-                raise ValueError(f"an evaluation after step {evaluation.step} of {self.step}")
-            before = evaluation.step
+            if selected_by not in evaluation.metrics:
+                raise ValueError(f"an evaluation at step {evaluation.step} without its metric")
+            if evaluation.metrics.keys() != self.curve[0].metrics.keys():
+                raise ValueError(f"an evaluation at step {evaluation.step} with other metrics")
 
     def to_json(self) -> str:
         return json.dumps({**vars(self), "curve": [one.to_dict() for one in self.curve]})
@@ -311,22 +320,36 @@ class _Run:
                 )
         try:
             self._restore(content)
-        except (AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
+        except Exception as error:  # torch raises all sorts of errors
             raise checkpoint.damaged(path, error) from error
 
     def _restore(self, content: dict[str, Any]) -> None:
         """What :meth:`save` has saved; nothing is believed unseen, for it comes from a file."""
         progress, best = _Progress.from_json(content["progress"]), content["best"]
-        progress.check(self.steps, len(self.replicas))
+        replicas = len(self.replicas)
+        progress.check(self.steps, replicas, self.evaluated, self.evaluator.selected_by)
         check_like("best weights", best["weights"], self.population.weights)
         for name, kind in (("value", float), ("step", int)):
-            if [type(one) for one in best[name]] != [kind] * len(self.replicas):
-                raise ValueError(f"best {name} is {best[name]!r:.40}")
+            kinds = [type(one) for one in best[name]] if isinstance(best[name], list) else []
+            if kinds != [kind] * replicas:
+                raise ValueError(f"best {name} is not a list of {replicas} of {kind.__name__}")
+        if not all(0 <= step <= progress.step for step in best["step"]):
+            raise ValueError(f"best weights of a step after {progress.step}")
+        if any(math.isnan(value) for value in best["value"]):
+            raise ValueError("best value is NaN")
         check_like("random", content["random"], torch.get_rng_state())
         self.stepper.load_state(content["state"])
-        if (step := int(self.stepper.trainer_state.step)) != progress.step:
+        state = self.stepper.trainer_state
+        if (step := int(state.step)) != progress.step:
             raise ValueError(f"step {step} and step {progress.step}")
-        self.best = _Best(best["weights"].to(self.population.device), best["value"], best["step"])
+        stopped = state.stopped_at
+        if bool(((stopped < -1) | (stopped >= max(1, step))).any()) or not torch.equal(
+            state.alive, stopped < 0
+        ):
+            raise ValueError("replicas that have and have not stopped")
+        # A copy: what a file says is one tensor may be one number in memory, or need a gradient.
+        weights = torch.empty_like(self.population.weights).copy_(best["weights"].detach())
+        self.best = _Best(weights, best["value"], best["step"])
         self.so_far = progress
         self._set_dials()
         torch.set_rng_state(content["random"])

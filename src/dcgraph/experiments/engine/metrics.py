@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 Decoder = Literal["argmax", "sample", "beam"]
 """How the choices of a model become an answer."""
@@ -59,8 +59,18 @@ def to_fields(metric: Metric) -> dict[str, Any]:
 def from_fields(stored: Mapping[str, Any]) -> Metric:
     """A metric as :func:`to_fields` wrote it."""
     if "name" not in stored or not stored.keys() <= {"name", *_OMITTED}:
-        raise ValueError(f"{dict(stored)} is not a metric.")
-    return Metric(**{**_OMITTED, **stored})
+        raise ValueError(f"{dict(stored)!s:.80} is not a metric.")
+    metric = Metric(**{**_OMITTED, **stored})
+    texts, length = (metric.name, metric.set), metric.length
+    known = metric.decoder in (None, *get_args(Decoder)) and metric.ties in get_args(Ties)
+    if (
+        not known
+        or any(type(text) is not str for text in texts)
+        or type(metric.bidirectional) is not bool
+        or (length is not None and type(length) is not int)
+    ):
+        raise ValueError(f"{dict(stored)!s:.80} is not a metric.")
+    return metric
 
 
 def measured_as(metric: Metric) -> str:

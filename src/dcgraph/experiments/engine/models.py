@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from ..._arguments import shown
-from .errors import ModelError
-from .files import write_atomically
+from .errors import ModelError, shortened
+from .files import parsed, write_atomically
 from .settings import Settings, from_dict
 from .task import AnyTask, S, Task
 
@@ -26,6 +26,7 @@ _CARRIED = "dcgraph.carried"
 """The name, which no parameter has, of the tensor of bytes that a task lets its models carry."""
 
 _LARGEST_CARRIED = 1 << 27  # bytes
+_LARGEST = 1e38  # of what is calibrated
 
 
 def save_model(
@@ -78,35 +79,21 @@ def load_model(path: Path, task: Task[S]) -> tuple[nn.Module, S]:
     path = _best_in(path) if path.is_dir() else path
     with _opened(path) as file:
         notes = file.metadata() or {}
+        if notes.get("format") not in _READ:
+            raise ModelError(f"{str(path)!r} is not a dcgraph model, or of another version.")
+        if notes.get("task") != task.name:
+            raise ModelError(
+                f"{str(path)!r} is a model of {shown(notes.get('task'))}, not {task.name!r}."
+            )
+        settings = _settings_of(notes, path, task)
+        # Before anything of the size that the file says, or its settings, is made:
+        wanted = _shapes(path, task, settings)
         names = [name for name in file.keys() if name != _CARRIED]  # noqa: SIM118
-        weights = {name: file.get_tensor(name) for name in names}
-    if notes.get("format") not in _READ:
-        raise ModelError(f"{str(path)!r} is not a dcgraph model, or of another version.")
-    if notes.get("task") != task.name:
-        raise ModelError(
-            f"{str(path)!r} is a model of {shown(notes.get('task'))}, not {task.name!r}."
-        )
-    try:
-        # A class variable cannot have the type S: task.settings is type[S], but is not typed so.
-        settings = cast(S, from_dict(task.settings, json.loads(notes["settings"])))
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise ModelError(f"{str(path)!r} has settings this dcgraph cannot read: {error}") from error
-    if notes.get("vocabulary", "") not in ("", task.vocabulary(settings)):
-        raise ModelError(
-            f"{str(path)!r} was trained when its data had other names or triples than now; bring "
-            "those data back, or train again."
-        )
-    try:
-        with torch.device("meta"):  # before anything of the size that the settings say is made
-            built = task.model(settings)
-    except Exception as error:  # whatever a task's model says of a width of -1
-        reason = " ".join(str(error).split())
-        raise ModelError(
-            f"{str(path)!r} has settings that no model can have ({reason:.200}); train it again."
-        ) from error
-    wanted = {n: (p.dtype, p.shape) for n, p in built.named_parameters()}
-    if wanted != {n: (w.dtype, w.shape) for n, w in weights.items()}:
-        raise ModelError(f"{str(path)!r} has other weights than its settings ask for.")
+        slices = {name: file.get_slice(name) for name in names}
+        found = {name: (one.get_dtype(), one.get_shape()) for name, one in slices.items()}
+        if wanted != found:
+            raise ModelError(f"{str(path)!r} has other weights than its settings ask for.")
+        weights = {name: file.get_tensor(name) for name in found}
     if not all(bool(weight.isfinite().all()) for weight in weights.values()):
         raise ModelError(f"{str(path)!r} has weights that are NaN or infinite; train it again.")
     model = task.model(settings)
@@ -114,12 +101,49 @@ def load_model(path: Path, task: Task[S]) -> tuple[nn.Module, S]:
     return model.eval(), settings
 
 
+def _settings_of(notes: Mapping[str, str], path: Path, task: Task[S]) -> S:
+    try:
+        # A class variable cannot have the type S: task.settings is type[S], but is not typed so.
+        settings = cast(S, from_dict(task.settings, parsed(notes["settings"])))
+        vocabulary = notes.get("vocabulary", "") and task.vocabulary(settings)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ModelError(
+            f"{str(path)!r} has settings this dcgraph cannot read: {shortened(error)}"
+        ) from error
+    if vocabulary != notes.get("vocabulary", ""):
+        raise ModelError(
+            f"{str(path)!r} was trained when its data had other names or triples than now; bring "
+            "those data back, or train again."
+        )
+    return settings
+
+
+def _shapes(path: Path, task: Task[S], settings: S) -> dict[str, tuple[str, list[int]]]:
+    """The kinds and shapes of the weights that a model of these settings has."""
+    try:
+        with torch.device("meta"):
+            model = task.model(settings)
+    except Exception as error:  # whatever a task's model says of a width of -1
+        raise ModelError(
+            f"{str(path)!r} has settings that no model can have ({shortened(error)}); train it "
+            "again."
+        ) from error
+    return {
+        name: (_KINDS.get(p.dtype, str(p.dtype)), list(p.shape))
+        for name, p in model.named_parameters()
+    }
+
+
+_KINDS = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
+"""As the format has them."""
+
+
 def settings_of(path: Path) -> dict[str, Any]:
     """The settings of the model that :func:`load_model` finds there, as its file has them."""
     path = _best_in(path) if path.is_dir() else path
     try:
-        found = json.loads(_notes(path).get("settings", "{}"))
-    except (ValueError, RecursionError):
+        found = parsed(_notes(path).get("settings", "{}"))
+    except ValueError:
         found = None
     if not isinstance(found, dict):
         raise ModelError(f"{str(path)!r} has settings this dcgraph cannot read; train again.")
@@ -145,10 +169,12 @@ def calibration_of(path: Path) -> dict[str, float]:
     """What was tuned for the model that :func:`load_model` finds there; empty if nothing was."""
     path = _best_in(path) if path.is_dir() else path
     try:
-        found = json.loads(_notes(path).get("calibration", "{}"))
-    except (ValueError, RecursionError):
+        found = parsed(_notes(path).get("calibration", "{}"))
+    except ValueError:
         found = None
-    if not isinstance(found, dict) or not all(type(v) in (int, float) for v in found.values()):
+    if not isinstance(found, dict) or not all(
+        type(value) in (int, float) and abs(value) < _LARGEST for value in found.values()
+    ):
         raise ModelError(f"{str(path)!r} has a calibration this dcgraph cannot read; train again.")
     return {name: float(value) for name, value in found.items()}
 
@@ -164,6 +190,8 @@ def _opened(path: Path) -> Iterator[Any]:
     from safetensors import SafetensorError, safe_open
 
     try:
+        if path.exists() and not path.is_file():  # such as a pipe that would be waited for
+            raise OSError("no ordinary file")
         with safe_open(path, framework="pt") as file:
             yield file
     except FileNotFoundError:
@@ -171,8 +199,7 @@ def _opened(path: Path) -> Iterator[Any]:
             f"there is no model {str(path)!r}; name a file, or the folder of a finished run."
         ) from None
     except (OSError, SafetensorError) as error:
-        reason = " ".join(str(error).split())
-        raise ModelError(f"{str(path)!r} is not a safetensors file: {reason:.200}.") from error
+        raise ModelError(f"{str(path)!r} is not a safetensors file: {shortened(error)}.") from error
 
 
 def _best_in(folder: Path) -> Path:

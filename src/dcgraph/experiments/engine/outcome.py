@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ...population._rows import RowPopulation
 from .metrics import Metric, Metrics, from_fields, to_fields
-from .records import Readings
+from .records import Readings, checked_readings
 from .settings import Settings
 
 
@@ -29,10 +29,13 @@ class Evaluation:
         values = [self.loss, *self.metrics.values()]
         if type(self.step) is not int or any(len(some) != replicas for some in values):
             raise ValueError(f"an evaluation of {replicas} replicas has other numbers")
-        if any(type(one) not in (int, float, NoneType) for some in values for one in some):
+        if any(type(one) not in (float, NoneType) for some in values for one in some):
             raise ValueError("an evaluation has what is no number")
         if len(self.probes) not in (0, replicas):
             raise ValueError("an evaluation has probes of other replicas")
+        for readings in self.probes:
+            if readings is not None:
+                checked_readings(readings)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for a checkpoint."""

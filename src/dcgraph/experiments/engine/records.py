@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from .errors import RecordError
-from .files import write_atomically
+from .errors import RecordError, shortened
+from .files import LARGEST, read_bytes, read_json, write_atomically
 from .metrics import Metric, Metrics, from_fields, to_fields
 
 SCHEMA = 1
@@ -148,15 +148,15 @@ def read_record(path: Path) -> Record:
     """A record, as :func:`write_record` left it."""
     remedy = "delete it, and it is made again."
     try:
-        stored = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise RecordError(
-            f"cannot read the record {str(path)!r} ({error!s:.200}); {remedy}"
-        ) from error
-    if not isinstance(stored, dict) or not isinstance(stored.get("schema"), int):
+        stored = read_json(path)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or shortened(error)
+        raise RecordError(f"cannot read the record {str(path)!r} ({reason}); {remedy}") from error
+    if not isinstance(stored, dict) or type(stored.get("schema")) is not int:
         raise RecordError(f"{str(path)!r} is not a record; {remedy}")
     if (schema := stored.pop("schema")) != SCHEMA:
-        version = f"dcgraph {stored['code']}" if "code" in stored else "the dcgraph that made it"
+        code = stored.get("code")
+        version = f"dcgraph {code:.40}" if isinstance(code, str) else "the dcgraph that made it"
         remedy = "update dcgraph." if schema > SCHEMA else f"read it with {version}."
         raise RecordError(
             f"{str(path)!r} is a record of schema {schema}, but this dcgraph reads schema {SCHEMA};"
@@ -177,54 +177,74 @@ def read_record(path: Path) -> Record:
         )
         _check(record)
         return record
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except _DAMAGED as error:
         raise RecordError(
-            f"{str(path)!r} is a damaged record ({error!s:.200}); {remedy}"
+            f"{str(path)!r} is a damaged record ({shortened(error)}); {remedy}"
         ) from error
 
 
 def _check(record: Record) -> None:
     """That its entries are of their types, and its curve of one length."""
+    curve, selection, population = record.curve, record.selection, record.population
     for entry in fields(record):
-        kinds = _TYPES.get(entry.type)
-        value = getattr(record, entry.name)
-        if kinds and (not isinstance(value, kinds) or isinstance(value, bool)):
-            raise TypeError(f"{entry.name} is {value!r:.40}")
-    length = len(record.curve.step)
-    measured = [*record.metrics.values(), *record.calibration.values()]
-    for values in (record.curve.loss, *record.curve.metrics.values()):
-        if len(values) != length:
-            raise ValueError(f"{length} steps, but {len(values)} values")
-        measured += values
-    for value in measured:
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
-            raise TypeError(f"a metric is {value!r:.40}")
-    for name, value in (
-        ("steps", record.steps),
-        *((name, record.settings[name]) for name in ("seed", "epochs")),
-    ):
-        if type(value) is not int or value < 0:
-            raise ValueError(f"{name} is {value!r:.40}")
+        if (kinds := _TYPES.get(entry.type)) is not None:
+            _check_kind(entry.name, getattr(record, entry.name), kinds)
+    whole = [record.settings["seed"], record.settings["epochs"], population.size, selection.step]
+    for name, number in zip(("seed", "epochs", "size", "selection"), whole, strict=True):
+        _check_kind(name, number, (int,))
+    _check_kind("population", population.name, (str,))
+    for step in curve.step:
+        _check_kind("step", step, (int,))
+    for values in (curve.loss, *curve.metrics.values()):
+        if len(values) != len(curve.step):
+            raise ValueError(f"{len(curve.step)} steps, but {len(values)} values")
+        for value in values:
+            _check_kind("the curve", value, _NUMBER)
+    for value in (*record.metrics.values(), *record.calibration.values()):
+        _check_kind("a metric", value, _NUMBER)
 
 
+def checked_readings(stored: object) -> Readings:
+    """What the probe read of a replica, if it can be that; for what comes from a file."""
+    if not isinstance(stored, list):
+        raise TypeError(f"readings are {stored!r:.40}")
+    for reading in stored:
+        own = {**reading}
+        of_categories = own.pop("by_category", None) or {}
+        _check_kind("name", own.pop("name", ""), (str,))
+        _check_kind("call", own.pop("call", 0), (int,))
+        for name, value in own.items():
+            _check_kind(name, value, _NUMBER)
+        for name, values in of_categories.items():
+            for value in [] if values is None else values:
+                _check_kind(name, value, _NUMBER)
+    return stored
+
+
+_DAMAGED = (AttributeError, KeyError, TypeError, ValueError, OverflowError, RecursionError)
+
+
+def _check_kind(name: str, value: object, kinds: tuple[type, ...]) -> None:
+    if type(value) not in kinds or (isinstance(value, int) and abs(value) >= 1 << 63):
+        raise TypeError(f"{name} is {value!r:.40}")
+
+
+_NUMBER = (int, float, type(None))
 _TYPES: dict[Any, Any] = {
-    "str": str,
-    "int": int,
+    "str": (str,),
+    "int": (int,),
     "int | None": (int, type(None)),
     "float": (int, float),
-    "dict[str, Any]": dict,
-    "dict[str, float]": dict,
+    "dict[str, Any]": (dict,),
+    "dict[str, float]": (dict,),
 }
 """What JSON has for the types of a record; they are strings, as annotations are here."""
 
 
-_LARGEST_PROBES = 1 << 28  # bytes
-
-
 def _unpacked(packed: bytes) -> bytes:
     """Of a file that may be made to fill the memory."""
-    reader = lzma.LZMADecompressor(memlimit=_LARGEST_PROBES)
-    content = reader.decompress(packed, _LARGEST_PROBES)
+    reader = lzma.LZMADecompressor(memlimit=LARGEST)
+    content = reader.decompress(packed, LARGEST)
     if not reader.eof:
         raise ValueError("cut, or too large")
     return content
@@ -252,10 +272,11 @@ def read_probes(record: Path) -> Probes:
     if not path.exists():
         return {}
     try:
-        stored = json.loads(_unpacked(path.read_bytes()))
-        return {int(step): readings for step, readings in stored.items()}
-    except (OSError, lzma.LZMAError, ValueError, AttributeError, RecursionError) as error:
+        stored = json.loads(_unpacked(read_bytes(path, LARGEST)))  # which may have NaN
+        return {int(step): checked_readings(some) for step, some in stored.items()}
+    except (OSError, lzma.LZMAError, *_DAMAGED) as error:
+        reason = getattr(error, "strerror", None) or shortened(error)
         raise RecordError(
-            f"cannot read the probe curve {str(path)!r} ({error!s:.200}); delete it with its "
-            "record, and both are made again."
+            f"cannot read the probe curve {str(path)!r} ({reason}); delete it with its record, and "
+            "both are made again."
         ) from error

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from .files import write_json
+from .files import only_process_in, read_json, write_json
 from .jobs import Job, finished_record
 from .loop import Callbacks, train
 from .models import save_model
@@ -46,30 +46,31 @@ def perform(
     """Train the jobs that have no record yet: those alike in structure together, as many as fit.
 
     The folder ``work`` holds the plan, that is which replicas form a population, and a checkpoint
-    for each population; what was cut off goes on from there. It is removed at the end. Jobs of
-    equal settings are trained once.
+    for each population; what was cut off goes on from there. It is removed at the end, and no two
+    processes may work in it at a time. Jobs of equal settings are trained once.
     """
     device = torch.device(device)
     jobs_with: dict[Settings, list[Job]] = {}
     for job in jobs:
         jobs_with.setdefault(job.settings, []).append(job)
-    for population in _plan(task, jobs, work / "plan.json", device, data_dir, at_once):
-        data = task.data(population[0], data_dir)
-        outcome = train(
-            task,
-            population,
-            data,
-            device=device,
-            save_to=work / f"{population_name(population)}.pt",
-            resume=True,
-            callbacks=callbacks(population) if callbacks else None,
-        )
-        for index, record in enumerate(make_records(task, outcome, data)):
-            for job in jobs_with[population[index]]:
-                if finished_record(job) is None:
-                    _keep(task, job, outcome, index, record)
-        yield outcome
-    shutil.rmtree(work, ignore_errors=True)
+    with only_process_in(work):
+        for population in _plan(task, jobs, work / "plan.json", device, data_dir, at_once):
+            data = task.data(population[0], data_dir)
+            outcome = train(
+                task,
+                population,
+                data,
+                device=device,
+                save_to=work / f"{population_name(population)}.pt",
+                resume=True,
+                callbacks=callbacks(population) if callbacks else None,
+            )
+            for index, record in enumerate(make_records(task, outcome, data)):
+                for job in jobs_with[population[index]]:
+                    if finished_record(job) is None:
+                        _keep(task, job, outcome, index, record)
+            yield outcome
+        shutil.rmtree(work, ignore_errors=True)
 
 
 def _keep(task: AnyTask, job: Job, outcome: Outcome, index: int, record: Record) -> None:
@@ -169,9 +170,9 @@ def _read_plan(task: AnyTask, path: Path) -> list[list[Settings]]:
     if not path.exists():
         return []
     try:
-        stored = json.loads(path.read_text())
+        stored = read_json(path)
         return [[from_dict(task.settings, values) for values in group] for group in stored]
-    except (OSError, ValueError, TypeError, RecursionError):
+    except (OSError, ValueError, TypeError):
         # Damaged, or of another version of the task: its checkpoints are too.
         return []
 

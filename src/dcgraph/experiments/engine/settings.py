@@ -152,15 +152,20 @@ def _check_kind(name: str, value: object, kind: Any) -> None:
     if not isinstance(value, fitting) or (isinstance(value, bool) and kind is not bool):
         kind_of_value = type(value).__name__
         raise TypeError(f"{name}={shown(value)} is a {kind_of_value}; {_KINDS[kind]} is needed.")
+    if isinstance(value, int) and abs(value) >= _LARGEST_WHOLE:
+        raise ValueError(f"{name} is a whole number of 13 digits or more; use a smaller one.")
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"{name}={value}, but a finite number is needed.")
 
 
+_LARGEST_WHOLE = 10**12  # so that the steps of all epochs fit into 64 bits
 _KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 
 
 def from_dict(kind: type[S], values: dict[str, Any]) -> S:
     """Settings from a record or checkpoint; unknown names are an error."""
+    if not isinstance(values, dict):
+        raise TypeError(f"settings are {values!r:.40}")
     known = {f.name for f in fields(kind)}
     for name in values:
         if name not in known:

@@ -101,9 +101,11 @@ class Stepper:
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         """In place, so that a captured step goes on from there."""
-        for name, tensor in self.state().items():
+        own = self.state()
+        for name, tensor in own.items():  # all of them before any is changed
             check_like(name, state[name], tensor)
-            tensor.copy_(state[name])
+        for name, tensor in own.items():
+            tensor.copy_(state[name].detach())
 
     @property
     def tested_weights(self) -> Float[Tensor, "replicas parameters"]:
@@ -265,10 +267,17 @@ class Stepper:
 
 
 def check_like(name: str, found: object, known: Tensor) -> None:
-    """What was read from a file is a tensor as it has to be there."""
-    if not isinstance(found, Tensor) or (found.dtype, found.shape) != (known.dtype, known.shape):
-        kind = f"{found.dtype} {list(found.shape)}" if isinstance(found, Tensor) else type(found)
-        raise ValueError(f"{name} is {kind}, not {known.dtype} {list(known.shape)}")
+    """What was read from a file is a tensor as it has to be there.
+
+    Its numbers may be anything: a replica that diverges has NaN, and stops there.
+    """
+    if (
+        not isinstance(found, Tensor)
+        or (found.dtype, found.shape, found.layout) != (known.dtype, known.shape, known.layout)
+        or found.is_meta
+    ):
+        is_ = f"{found.dtype} {list(found.shape)}" if isinstance(found, Tensor) else type(found)
+        raise ValueError(f"{name} is {is_}, not {known.dtype} {list(known.shape)}")
 
 
 @contextmanager

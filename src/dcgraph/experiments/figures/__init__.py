@@ -75,7 +75,7 @@ FIGURES: dict[str, Figure] = {
         ),
         look=(
             "the symbols (grey) were never named and have no order, yet each stands for one digit "
-            "(a), and from them only the model computes the sums (b); dark cells are wrong."
+            "(a), and from them only the model computes the sums (b); white on red would be wrong."
         ),
     ),
     "component": Figure(

@@ -115,11 +115,18 @@ def draw(numbers: dict[str, Any], path: Path) -> None:
             axes.spines[:].set_visible(False)
             axes.set_xticks([])
             axes.set_yticks([])
+        wrong = ";  white on red: wrong, and what is right" if _has_errors(numbers) else ""
         figure.supxlabel(
             f"(a) one of each digit, rate of {numbers['test_images']:,} test images;  "
-            "grey numbers: symbols, as learned;  dark: wrong, and what is right",
+            f"grey numbers: symbols, as learned;  blue: the larger, the darker{wrong}",
             fontsize=8,
         )
+
+
+def _has_errors(numbers: dict[str, Any]) -> bool:
+    """Whether a number in the picture is wrong."""
+    read = all(example["read_as"] == example["digit"] for example in numbers["examples"])
+    return not read or numbers["table"] != _sums(len(numbers["table"])).tolist()
 
 
 def _draw_reading(axes: Axes, numbers: dict[str, Any]) -> None:
@@ -136,7 +143,7 @@ def _draw_reading(axes: Axes, numbers: dict[str, Any]) -> None:
 
 
 def _mark_if_wrong(axes: Axes, x: int | float, y: int, answer: int, truth: int) -> None:
-    """A number in a cell; a wrong one white on dark, with the right one beneath."""
+    """A number in a cell; a wrong one white on red, with the right one beneath."""
     shown = "?" if answer == _UNKNOWN else str(answer)
     if answer == truth:
         _write(axes, x, y, shown, size=9)

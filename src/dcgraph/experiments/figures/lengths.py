@@ -110,7 +110,10 @@ def draw(numbers: dict[str, Any], path: Path) -> None:
     with page(path, width=7.2, height=3.9) as figure:
         places = dict(zip(graphs, figure.subplots(1, len(graphs), squeeze=False)[0], strict=True))
         for letter, (graph, axes) in zip("abc", places.items(), strict=False):
-            _draw_groups(axes, graphs[graph], list(ON_WN11 if graph == "WN11" else ON_UMLS))
+            if graph == "WN11":  # other models, and so other colours
+                _draw_groups(axes, graphs[graph], list(ON_WN11), shades(len(ON_WN11), "viridis"))
+            else:
+                _draw_groups(axes, graphs[graph], list(ON_UMLS), shades(len(ON_UMLS)))
             axes.set_title(f"({letter}) {graph}")
             axes.set_ylim(0, 1)
             axes.set_xlabel("relations in a test path")
@@ -143,9 +146,11 @@ def _shade(axes: Axes, longest: int) -> None:
     )  # fmt: skip
 
 
-def _draw_groups(axes: Axes, groups: Sequence[dict[str, Any]], names: list[str]) -> None:
+def _draw_groups(
+    axes: Axes, groups: Sequence[dict[str, Any]], names: list[str], colours: list[str]
+) -> None:
     """A dot for each run, a line through their means; a name has one colour in all pictures."""
-    looks = dict(zip(names, zip(reversed(shades(len(names))), _MARKERS, strict=False), strict=True))
+    looks = dict(zip(names, zip(reversed(colours), _MARKERS, strict=False), strict=True))
     for group in groups:
         colour, marker = looks[group["name"]]
         means = [statistics.fmean(values) for values in zip(*group["runs"], strict=True)]

@@ -35,9 +35,12 @@ def page(path: Path, width: float, height: float) -> Iterator[Figure]:
         figure.savefig(path, format="png", dpi=_DPI)
 
 
-def shades(count: int) -> list[str]:
-    """Colours from light to dark, which keep their order when printed without colour."""
-    colours = matplotlib.colormaps["plasma"]
+def shades(count: int, of: str = "plasma") -> list[str]:
+    """Colours from light to dark, which keep their order when printed without colour.
+
+    ``of`` is a map of colours: pictures of different things side by side have different ones.
+    """
+    colours = matplotlib.colormaps[of]
     return [to_hex(colours(0.8 * (1 - i / max(1, count - 1)))) for i in range(count)]
 
 

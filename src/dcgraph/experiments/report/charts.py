@@ -83,7 +83,7 @@ def line_chart(
     known = [(x, y) for line in lines for x, y in line.points if y is not None]
     if not known:
         return ""
-    low, high = y_range or _span([y for _, y in known], logarithmic)
+    low, high = y_range or span([y for _, y in known], logarithmic)
     x_axis = _Axis(0.0, max(x for x, _ in known) or 1.0, _LEFT, WIDTH - _RIGHT)
     y_axis = _Axis(low, high, HEIGHT - _BOTTOM, _TOP, logarithmic)
     drawn = [_axes(x_axis, y_axis, x_label, y_label)]
@@ -92,7 +92,8 @@ def line_chart(
     return _svg(label, "".join(drawn))
 
 
-def _span(values: Sequence[Number], logarithmic: bool) -> tuple[Number, Number]:
+def span(values: Sequence[Number], logarithmic: bool) -> tuple[Number, Number]:
+    """The ends of an axis that has all values; of a logarithmic one, as powers of ten."""
     if logarithmic:
         powers = [math.log10(value) for value in values if value > 0] or [0.0]
         top, bottom = math.ceil(max(powers)), math.floor(min(powers))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from markupsafe import Markup
 
 from ...dials import Dials
-from .charts import Line, Number, Point, heat_map, line_chart
+from .charts import Line, Number, Point, heat_map, line_chart, span
 from .groups import Group, Replica, keys, monitored, selected_on
 
 _DIAL_POINTS = 200
@@ -125,34 +125,48 @@ def _values_of(dial: str, group: Group) -> list[Point]:
     return [(_epoch(first, step), dials.at(step)[dial]) for step in shown]
 
 
-def chain_of(group: Group) -> dict[str, Any] | None:
-    """The gradient that reaches each node over training, and the chain at the end."""
+def chains_of(groups: Sequence[Group]) -> list[dict[str, Any]]:
+    """The gradient that reaches each node over training, and the chain at the end.
+
+    The charts of all groups have one axis: what is larger in one is drawn higher.
+    """
+    lines = {group.name: _gradients(group) for group in groups}
+    known = [y for some in lines.values() for line in some for _, y in line.points if y is not None]
+    return [_chain(group, lines[group.name], known) for group in groups if lines[group.name]]
+
+
+def _gradients(group: Group) -> list[Line]:
+    """A line for each call of a node, over the replicas of a group."""
     curves: dict[str, list[list[Point]]] = {}
-    last: dict[str, list[dict[str, Any]]] = {}
     for replica in group.replicas:
         of_replica: dict[str, list[Point]] = {}
-        readings: list[dict[str, Any]] = []
         for step, readings in replica.probes.items():
             for reading in readings:
                 point = _epoch(replica, step), reading["gradient"]
                 of_replica.setdefault(_call(reading), []).append(point)
         for call, points in of_replica.items():
             curves.setdefault(call, []).append(points)
-        for reading in readings:
-            last.setdefault(_call(reading), []).append(reading)
-    if not curves:
-        return None
-    lines = [
+    return [
         Line(call, _mean_over(some, _geometric_mean), number, bold=True)
         for number, (call, some) in enumerate(curves.items())
     ]
+
+
+def _chain(group: Group, lines: Sequence[Line], known: Sequence[Number]) -> dict[str, Any]:
+    """The chart of a group on the axis of all, and the chain at the end."""
     chart = line_chart(
         lines,
         label=f"mean absolute gradient at every node, {group.name}",
         x_label="epoch",
         y_label="gradient",
+        y_range=span(known, logarithmic=True),
         logarithmic=True,
     )
+    last: dict[str, list[dict[str, Any]]] = {}
+    for replica in group.replicas:
+        probes = list(replica.probes.values())
+        for reading in probes[-1] if probes else []:
+            last.setdefault(_call(reading), []).append(reading)
     return {
         "name": group.name,
         "svg": Markup(chart),
@@ -171,7 +185,7 @@ def _geometric_mean(values: Iterable[Number]) -> float:
     return statistics.geometric_mean(known) if all(value > 0 for value in known) else 0.0
 
 
-def _end_of_chain(last: dict[str, list[dict[str, Any]]]) -> list[dict[str, str]]:
+def _end_of_chain(last: Mapping[str, list[dict[str, Any]]]) -> list[dict[str, str]]:
     """What the probe read last at every node: means over replicas, of gradients as in the chart."""
     gradients = {
         call: _geometric_mean(known) if (known := _known(readings, "gradient")) else None

@@ -19,7 +19,7 @@ from ..engine.files import write_atomically
 from ..engine.models import load_model
 from ..engine.panels import Examples, Remark
 from ..engine.task import AnyTask
-from .curves import categories_of, chain_of, curves_of, dials_of
+from .curves import categories_of, chains_of, curves_of, dials_of
 from .groups import Group, Replica, grouped, keys, leading, readable
 from .numbers import facts_of, settings_of, stopped_of, summary_of
 
@@ -64,7 +64,7 @@ def write_report(
         "stopped": stopped_of(replicas),
         "curves": [curves_of(some) for some in readable(groups)],
         "dials": [dials_of(some) for some in readable(with_nodes)],
-        "chains": [chain for group in shown if (chain := chain_of(group))],
+        "chains": chains_of(shown),
         "categories": [
             picture
             for group in shown
@@ -80,7 +80,8 @@ def write_report(
     environment.filters["data_uri"] = data_uri
     template = environment.from_string((files(__package__) / "page.html").read_text())
     text = template.render(content)
-    write_atomically(path, lambda draft: draft.write_text(text, encoding="utf-8"))
+    page = text.encode(errors="replace")  # a command may have what is no character
+    write_atomically(path, lambda draft: draft.write_bytes(page))
 
 
 def _panels(group: Group, task: AnyTask, data_dir: Path | None) -> list[dict[str, Any]]:

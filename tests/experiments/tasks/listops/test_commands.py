@@ -149,7 +149,24 @@ def test_evaluate_says_what_is_wrong(
     assert "No such file" in complaint(*command, "--data", tmp_path / "none.txt")
     assert "unknown set 'tset'; did you mean 'test'?" in complaint(*command, "--set", "tset")
     assert "exclude each other" in complaint(*command, "--set", "test", "--data", bad)
-    assert "rounds=0, but at least 1" in complaint(*command, "--rounds", "0")
+    assert "rounds=0, but 1 to 5,000 are possible" in complaint(*command, "--rounds", "0")
+
+
+def test_an_expression_that_would_fill_the_memory_is_refused(
+    models: dict[str, Path], tmp_path: Path, complaint: Callable[..., str]
+) -> None:
+    text = f"[MAX {'1 ' * 60_000}]"
+    lines = tmp_path / "long.txt"
+    lines.write_text(f"[MAX 1 2 ]\t2\n{text}\t1\n")
+    limit = "60,002 tokens, but a model reads at most 10,000"
+    able = ("--model", models["able"])
+    assert f"expression 1: it has {limit}" in complaint("predict", "listops", text, *able)
+    assert limit in complaint("predict", "listops", "--file", lines, *able)
+    assert f"expression 2: it has {limit}" in complaint(
+        "evaluate", "listops", "--data", lines, *able
+    )
+    rounds = complaint("evaluate", "listops", "--data", lines, *able, "--rounds", "1000000000")
+    assert "rounds=1000000000, but 1 to 5,000 are possible" in rounds
 
 
 def test_without_a_model_the_remedy_is_named(

@@ -20,7 +20,7 @@ from ...engine.task import Batch, Data, Task
 from .data import sets
 from .data.expressions import TOKENS, Expression, parse, text_of, tree_of
 from .data.expressions import read as read_file
-from .decoding import TreeDecoder, count, groups
+from .decoding import DEEPEST, TreeDecoder, check_length, count, groups
 from .model.latent_tree import LatentTree
 from .reading import answers, read, write_page
 from .settings import ListOpsSettings
@@ -169,6 +169,11 @@ class Commands:
 
 
 def _tables_of(expressions: list[Expression]) -> Iterator[Batch]:
+    for number, expression in enumerate(expressions, 1):
+        try:
+            check_length(expression)
+        except ValueError as error:
+            raise DataError(f"expression {number}: {error}") from None
     for group in groups(expressions):
         yield sets.tensors_of([expressions[k] for k in group])
 
@@ -180,15 +185,15 @@ def _own(name: str, data: Data) -> Iterable[Batch]:
 
 
 def _check(rounds: int | None) -> None:
-    if rounds is not None and rounds < 1:
-        raise DataError(f"rounds={rounds}, but at least 1 is needed.")
+    if rounds is not None and not 1 <= rounds <= DEEPEST:
+        raise DataError(f"rounds={rounds}, but 1 to {DEEPEST:,} are possible.")
 
 
 def _parsed(texts: Iterable[str]) -> list[Expression]:
     found = []
     for number, text in enumerate(texts, 1):
         try:
-            found.append(parse(text))
+            found.append(check_length(parse(text)))
         except ValueError as error:
             cut = text in TOKENS  # by the shell
             reason = f"{text!r} is not a whole one; put all of it in quotes." if cut else error
@@ -233,7 +238,7 @@ def _chunks(stream: Iterable[bytes], name: str) -> Iterator[list[Expression]]:
         try:
             text = line.decode("utf-8-sig").partition("\t")[0]
             if text.strip():
-                some.append(parse(text))
+                some.append(check_length(parse(text)))
         except ValueError as error:
             if some:
                 yield some

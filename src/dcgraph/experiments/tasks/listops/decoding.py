@@ -22,6 +22,12 @@ from .baselines import NearestOperator, StateTree
 from .data.expressions import CLOSE, TOKENS, ZERO, Expression
 from .model.latent_tree import LatentTree
 
+LONGEST = 10_000
+"""Tokens of an expression: edges are scored between all pairs, which takes 2 GB for so many."""
+
+DEEPEST = LONGEST // 2
+"""Rounds that the tree of any such expression can need."""
+
 _AT_ONCE = 500  # expressions
 _PAIRS = 2_000_000  # of tokens: the scores of edges are what takes memory
 
@@ -140,6 +146,21 @@ def levels(parents: Int64[Tensor, "batch length"]) -> Int64[Tensor, " batch"]:
         steps += above >= 0
         at = above
     return steps.masked_fill(at >= 0, 0).amax(1)
+
+
+def check_length(expression: Expression) -> Expression:
+    """The same; a ValueError for one that is too long to decode.
+
+    >>> check_length(bytes(60_000))
+    Traceback (most recent call last):
+    ValueError: it has 60,000 tokens, but a model reads at most 10,000; use a shorter one.
+    """
+    if len(expression) > LONGEST:
+        raise ValueError(
+            f"it has {len(expression):,} tokens, but a model reads at most {LONGEST:,}; "
+            "use a shorter one."
+        )
+    return expression
 
 
 def at_once(length: int) -> int:

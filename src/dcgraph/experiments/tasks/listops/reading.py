@@ -218,7 +218,8 @@ def write_page(path: Path, readings: Sequence[Reading], model: str) -> None:
         for reading in readings
     ]
     text = template.render(model=model, shown=shown)
-    write_atomically(path, lambda draft: draft.write_text(text, encoding="utf-8"))
+    page = text.encode(errors="replace")  # a command may have what is no character
+    write_atomically(path, lambda draft: draft.write_bytes(page))
 
 
 def _mistakes(reading: Reading) -> str:

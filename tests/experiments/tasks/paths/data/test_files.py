@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import os
 import zipfile
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,9 @@ from dcgraph.experiments.tasks.paths.data import (
     read_arrays,
     read_queries,
     write_queries,
+)
+from dcgraph.experiments.tasks.paths.data import (
+    files as graph_files,
 )
 from dcgraph.experiments.tasks.paths.data.graph import KnowledgeGraph
 from dcgraph.experiments.tasks.paths.data.walks import sample
@@ -390,3 +395,69 @@ def test_archives_that_are_none(tmp_path: Path) -> None:
         np.save(file, np.zeros(3, dtype="i4"))  # an array without an archive
     assert complaint(lambda: read_arrays(path, ["source"])) == damaged
     assert "cannot read" in complaint(lambda: read_arrays(tmp_path / "absent.npz", ["source"]))
+
+
+def npy(shape: str, content: bytes, kind: str = "'<i8'", more: str = "") -> bytes:
+    """An array whose header says what it likes."""
+    header = f"{{'descr': {kind}, 'fortran_order': False, 'shape': {shape}, {more}}}\n".encode()
+    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + content
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        npy("(1000000000000,)", b"x" * 100),
+        npy(f"({10**30},)", b"x" * 100),
+        npy("(-1,)", b"x" * 100),
+        npy("(-5, -7)", b"x" * 280),
+        npy("(2,)", b"x" * 16, "'|O'"),
+        npy("(2,)", b"x" * 16, "'<i8,(1000000000,)i8'"),
+        npy("(2,)", b"x" * 16, more="'x': " + "(" * 5000),
+        npy("(2,)", b"x" * 15),
+        b"\x93NUMPY\x03\x00" + b"\xff" * 4 + b"{",
+        b"hello",
+        b"",
+    ],
+)
+def test_an_array_whose_header_lies_is_damaged(content: bytes, tmp_path: Path) -> None:
+    with zipfile.ZipFile(path := tmp_path / "odd.npz", "w") as archive:
+        archive.writestr("source.npy", content)
+    with pytest.raises(DataError, match=r"is damaged or no \.npz file of numbers; replace it"):
+        read_arrays(path, ["source"])
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_damaged_archive_is_one_line(method: int, tmp_path: Path) -> None:
+    with zipfile.ZipFile(path := tmp_path / "odd.npz", "w", method) as archive:
+        archive.writestr("source.npy", npy("(2,)", bytes(range(16))))
+    whole = path.read_bytes()
+    assert read_arrays(path, ["source"])[0].shape == (2,)
+    for place in range(30, len(whole), 3):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 255]) + whole[place + 1 :])
+        with suppress(DataError):  # some bytes say nothing
+            read_arrays(path, ["source"])
+
+
+def test_what_unpacks_to_gigabytes_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for room in (graph_files, path_data):
+        monkeypatch.setattr(room, "LARGEST_TEXT", 1 << 20)
+    lines = tmp_path / "names.txt.gz"
+    lines.write_bytes(gzip.compress(b"a\n" * (1 << 20)))
+    with pytest.raises(DataError, match=r"names\.txt\.gz unpacks to more than"):
+        graph_files.read_lines(lines, "names")
+    arrays = tmp_path / "odd.npz"
+    with zipfile.ZipFile(arrays, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("source.npy", npy("(1000000,)", bytes(8_000_000)))
+    with pytest.raises(DataError, match=r"odd\.npz unpacks to 7 MiB"):
+        read_arrays(arrays, ["source"])
+
+
+def test_a_pipe_among_the_files_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "names.txt")
+    with pytest.raises(DataError, match="no ordinary file"):
+        graph_files.read_lines(tmp_path / "names.txt", "names")
+    os.mkfifo(tmp_path / "some.npz")
+    with pytest.raises(DataError, match="no ordinary file"):
+        read_arrays(tmp_path / "some.npz", ["source"])

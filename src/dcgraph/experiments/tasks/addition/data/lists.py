@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ....engine.datasets import File, locate
 from ....engine.errors import DataError
+from ....engine.files import read_bytes
 
 # The lists belong to the DeepProbLog publication (Manhaeve et al., NeurIPS 2018; Apache 2.0;
 # github.com/ML-KULeuven/deepproblog); this copy of that repository still has them.
@@ -122,7 +123,7 @@ def holdout(rows: int, size: int, seed: int) -> tuple[Int64[Tensor, "kept"], Int
 def _lines(path: Path) -> list[str]:
     """The lines of a text file, without the space around them."""
     try:
-        content = path.read_bytes()
+        content = read_bytes(path)
     except OSError as error:
         raise DataError(
             f"cannot read {path}: {error.strerror}; name a list of examples."

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ....engine.errors import DataError
-from ....engine.files import write_atomically
+from ....engine.files import read_bytes, write_atomically
 
 TOKENS: tuple[str, ...] = ("]", "[MIN", "[MAX", "[MED", *"0123456789")
 """The vocabulary; a token's number is its place here."""
@@ -158,7 +158,7 @@ def write(path: Path, expressions: Iterable[Expression]) -> None:
 
 def _lines(path: Path) -> list[str]:
     try:
-        content = path.read_bytes()
+        content = read_bytes(path)
     except OSError as error:
         raise DataError(
             f"cannot read {path}: {error.strerror}; name a file of expressions."

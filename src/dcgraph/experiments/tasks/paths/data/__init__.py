@@ -12,6 +12,7 @@ finds what they reach; :mod:`.files` reads and writes graphs; :mod:`.one_file` s
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import logging
 import math
@@ -23,7 +24,7 @@ from functools import cached_property
 from importlib.resources import files as package_files
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -32,6 +33,7 @@ from ....._arguments import closest
 from ....engine.checkpoint import save_tensors
 from ....engine.datasets import File, cache_folder, locate
 from ....engine.errors import DataError
+from ....engine.files import read_bytes
 from ....engine.task import Batch, fingerprint_of
 from ..settings import PathSettings
 from .files import (
@@ -52,6 +54,9 @@ from .files import (
 from .graph import INVERSE, KnowledgeGraph, Queries, inverse_paths, joined
 from .one_file import read_one
 from .walks import path_hashes, sample
+
+if TYPE_CHECKING:
+    import numpy as np
 
 _log = logging.getLogger(__name__)
 
@@ -153,7 +158,7 @@ def _read_once(path: Path, graph: KnowledgeGraph, cache: Path | None) -> list[Qu
         tables = {f"{name}_{g.hops}": t for g in groups for name, t in g.table().items()}
         return {"lengths": lengths, **tables}
 
-    content = hashlib.sha256(path.read_bytes()).hexdigest()
+    content = hashlib.sha256(read_bytes(path)).hexdigest()
     kept = disk_cached(f"queries-2-{fingerprint_of(graph.fingerprint, content)}", make, cache)
     return [
         Queries(*(kept[f"{name}_{length}"] for name in ("source", "path", "target")))
@@ -255,18 +260,39 @@ def _from_arrays(path: Path, graph: KnowledgeGraph) -> list[Queries]:
     return _by_length(source, relations, target)
 
 
+_LARGEST = 1 << 30  # bytes that the arrays of a file may unpack to
+
+
+def _array(content: bytes) -> np.ndarray[Any, Any]:
+    """What numpy.save wrote; memory is taken for what is there, not for what a header says."""
+    import numpy as np  # optional extra
+
+    file = io.BytesIO(content)
+    old = np.lib.format.read_magic(file) == (1, 0)
+    header = np.lib.format.read_array_header_1_0 if old else np.lib.format.read_array_header_2_0
+    shape, by_column, dtype = header(file)
+    rest = content[file.tell() :]
+    if dtype.hasobject or min(shape, default=1) < 0 or math.prod(shape) > len(rest):
+        raise ValueError("no array of numbers")
+    return np.frombuffer(rest, dtype).reshape(shape, order="F" if by_column else "C")
+
+
 def read_arrays(path: Path, names: Sequence[str]) -> list[Tensor]:
     """The arrays of these names in an .npz file, of signed integers; nothing in it is run."""
     try:
-        with zipfile.ZipFile(path) as archive:
-            if not {f"{name}.npy" for name in names} <= set(archive.namelist()):
-                needed = ", ".join(names)
-                raise DataError(f"{path}: the arrays {needed} are needed; replace it.")
-            arrays = [_array_in(archive, name) for name in names]
+        with zipfile.ZipFile(io.BytesIO(read_bytes(path))) as archive:
+            members = {name: archive.getinfo(f"{name}.npy") for name in names}
+            if (size := sum(member.file_size for member in members.values())) > _LARGEST:
+                raise DataError(
+                    f"{path} unpacks to {size >> 20:,} MiB, but 1024 are the most; replace it."
+                )
+            arrays = [_array(archive.read(member)) for member in members.values()]
+    except KeyError:
+        raise DataError(f"{path}: the arrays {', '.join(names)} are needed; replace it.") from None
     except DataError:
         raise
     except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror}; replace it.") from error
+        raise DataError(f"cannot read {path}: {error.strerror or error}; replace it.") from error
     except Exception:  # a damaged file fails anywhere in the readers
         raise DataError(f"{path} is damaged or no .npz file of numbers; replace it.") from None
     for name, array in zip(names, arrays, strict=True):
@@ -274,21 +300,6 @@ def read_arrays(path: Path, names: Sequence[str]) -> list[Tensor]:
             raise DataError(f"{path}: {name} is no array of signed integers; replace it.")
     native = (array.astype(array.dtype.newbyteorder("="), order="C") for array in arrays)
     return [torch.from_numpy(array) for array in native]
-
-
-def _array_in(archive: zipfile.ZipFile, name: str) -> Any:
-    """An array, if the numbers that its header says are there; before room is made for them."""
-    import numpy as np  # optional extra
-
-    read = np.lib.format
-    readers = {(1, 0): read.read_array_header_1_0, (2, 0): read.read_array_header_2_0}
-    entry = archive.getinfo(f"{name}.npy")
-    with archive.open(entry) as file:
-        shape, _, kind = readers[read.read_magic(file)](file)
-        if math.prod(shape) * kind.itemsize != entry.file_size - file.tell() or kind.hasobject:
-            raise ValueError("the header says another size")
-    with archive.open(entry) as file:
-        return read.read_array(file, allow_pickle=False)
 
 
 def _by_length(source: Tensor, relations: Tensor, target: Tensor) -> list[Queries]:
@@ -399,7 +410,7 @@ def disk_cached(name: str, make: Callable[[], Batch], folder: Path | None = None
         folder = cache / "paths"
     path = folder / f"{name}.pt"
     with suppress(Exception):  # absent, cut, of another kind: torch raises all sorts of errors
-        stored = torch.load(path, weights_only=True)
+        stored = torch.load(io.BytesIO(read_bytes(path)), weights_only=True)
         if isinstance(stored, dict):
             return stored
     made = make()

@@ -26,7 +26,7 @@ from jaxtyping import Int32
 from torch import Tensor
 
 from ....engine.errors import DataError
-from ....engine.files import inflated, write_atomically
+from ....engine.files import inflated, read_bytes, write_atomically
 from .graph import INVERSE, KnowledgeGraph
 
 SPLITS = {
@@ -195,7 +195,7 @@ def read_lines(path: Path, content: str) -> list[str]:
     """All lines of a text file; ``content`` says for the complaint what should be in it."""
     remedy = f"name a file of {content}."
     try:
-        raw = path.read_bytes()
+        raw = read_bytes(path)
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror}; {remedy}") from error
     try:
