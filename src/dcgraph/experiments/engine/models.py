@@ -150,6 +150,11 @@ def settings_of(path: Path) -> dict[str, Any]:
     return found
 
 
+def vocabulary_of(path: Path) -> str:
+    """The fingerprint of names that the model was saved with; empty if it has none."""
+    return _notes(_best_in(path) if path.is_dir() else path).get("vocabulary", "")
+
+
 def carried_by(path: Path) -> bytes:
     """What the model that :func:`load_model` finds there carries; empty if it carries nothing."""
     path = _best_in(path) if path.is_dir() else path

@@ -16,7 +16,7 @@ import torch
 from ...engine.errors import DataError, ModelError
 from ...engine.files import write_atomically
 from ...engine.metrics import Ties
-from ...engine.models import calibration_of, carried_by, load_model, settings_of
+from ...engine.models import calibration_of, carried_by, load_model, settings_of, vocabulary_of
 from ...engine.task import Task
 from .answering import Answerer
 from .calibration import Calibration, calibration_from
@@ -242,13 +242,16 @@ class Commands:
         self, model: Path, data_dir: Path | None, weight: float | None
     ) -> tuple[PathModel, PathSettings, KnowledgeGraph]:
         """A model and its graph: the one that it carries, or for older models that of the data."""
-        graphs = {}
+        graphs: dict[str, KnowledgeGraph] = {}
+        whole: bool | None = None
         if content := carried_by(model):
             try:
-                graphs = {str(settings_of(model).get("graph")): unpack(content)}
+                carried = unpack(content)
+                graphs = {str(settings_of(model).get("graph")): carried}
+                whole = vocabulary_of(model) == carried.fingerprint
             except ValueError as error:
                 raise ModelError(f"{str(model)!r} is damaged: {error}; train it again.") from error
-        network, settings = self._load(model, data_dir, weight, graphs)
+        network, settings = self._load(model, data_dir, weight, graphs, whole)
         graph = graphs.get(settings.graph)
         return network, settings, load_graph(settings.graph, data_dir) if graph is None else graph
 
@@ -258,8 +261,9 @@ class Commands:
         data_dir: Path | None,
         weight: float | None,
         graphs: Mapping[str, KnowledgeGraph] | None = None,
+        whole: bool | None = None,
     ) -> tuple[PathModel, PathSettings]:
-        loaded, settings = load_model(model, self._task(data_dir, graphs))
+        loaded, settings = load_model(model, self._task(data_dir, graphs, whole))
         assert isinstance(loaded, PathModel)
         if weight is not None:
             try:

@@ -69,9 +69,17 @@ class Paths(Task[PathSettings]):
     open_settings: ClassVar[Mapping[str, Collection[str]]] = {"auto": FITTED}
 
     def __init__(
-        self, data_dir: Path | None = None, graphs: Mapping[str, KnowledgeGraph] | None = None
+        self,
+        data_dir: Path | None = None,
+        graphs: Mapping[str, KnowledgeGraph] | None = None,
+        whole: bool | None = None,
     ) -> None:
-        """With graphs by name or folder that are here already, others are read when needed."""
+        """With graphs by name or folder that are here already, others are read when needed.
+
+        ``whole`` says whether a model belongs to all triples of its graph and not only to its
+        names; else that is so if the graph is one file.
+        """
+        self._whole = whole
         self._data_dir = data_dir
         self._graphs = dict(graphs or {})
 
@@ -234,7 +242,8 @@ class Paths(Task[PathSettings]):
     def vocabulary(self, settings: PathSettings) -> str:
         """Of a graph that is one file also the triples: with other ones its split is another."""
         graph = self.graph(settings.graph)
-        return graph.fingerprint if is_one_file(settings.graph) else graph.fingerprint_of_names
+        whole = is_one_file(settings.graph) if self._whole is None else self._whole
+        return graph.fingerprint if whole else graph.fingerprint_of_names
 
     def remarks(
         self, model: nn.Module, settings: PathSettings, data_dir: Path | None = None
