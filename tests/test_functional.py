@@ -169,3 +169,21 @@ def test_straight_through_is_exact_in_half_precision() -> None:
     assert torch.equal(out, hard)
     (gradient,) = torch.autograd.grad(out.sum(), soft)
     assert (gradient == 1).all()
+
+
+@pytest.mark.parametrize(("tau", "beta"), [(0.5, 1.0), (2.0, 0.3), (7.0, 3.0)])
+def test_a_handful_of_numbers_is_the_formula_with_the_noise_that_was_drawn(
+    tau: float, beta: float
+) -> None:
+    """Eager calls on the CPU with up to 1,024 numbers have a way of their own."""
+    theta = torch.randn(4, 5)
+    torch.manual_seed(11)
+    with torch.device("meta"):  # the default device is not asked
+        z = dc.gumbel_softmax(theta, tau, beta=beta)
+    torch.manual_seed(11)
+    noise = -(-torch.rand(4, 5, dtype=torch.float64).log()).log()
+    expected = ((theta + beta * noise) / tau).softmax(-1).float()
+    assert torch.allclose(z, expected, rtol=1e-5, atol=1e-7)
+    torch.manual_seed(11)
+    again = dc.gumbel_softmax(theta, tau, beta=beta, dim=1)
+    assert torch.allclose(z, again, rtol=1e-5, atol=1e-7), "the way of larger calls has it, too"
