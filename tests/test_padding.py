@@ -59,6 +59,12 @@ def test_a_padded_batch_draws_what_its_rows_draw() -> None:
     longer = torch.cat([u, torch.randn(2, 6, 4)], 1)
     wide = torch.cat([VALID, torch.zeros(2, 6, dtype=torch.bool)], 1)
     torch.testing.assert_close(run(longer, wide)[wide], alone)
+    choice, theta = dc.Categorical(decode="sample").eval(), torch.zeros(2, 3, 100)
+
+    def draw(theta: Tensor, rows: Tensor | None) -> Tensor:
+        return choice(theta, rows=rows, generator=torch.Generator().manual_seed(5))
+
+    assert torch.equal(draw(theta, VALID)[VALID], draw(theta[VALID], None)), "in eval mode, too"
     everything = run(u[VALID], None)
     torch.testing.assert_close(everything, alone, msg="no padding is no rows")
 
