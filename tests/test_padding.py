@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 import dcgraph as dc
+from dcgraph._arguments import Distribution
 from dcgraph.nodes import Decode
 from dcgraph.residual import Gate, Mode
 from statistics_of_fit import chi_square_p
@@ -58,8 +59,33 @@ def test_a_padded_batch_draws_what_its_rows_draw() -> None:
     longer = torch.cat([u, torch.randn(2, 6, 4)], 1)
     wide = torch.cat([VALID, torch.zeros(2, 6, dtype=torch.bool)], 1)
     torch.testing.assert_close(run(longer, wide)[wide], alone)
+    choice, theta = dc.Categorical(decode="sample").eval(), torch.zeros(2, 3, 100)
+
+    def draw(theta: Tensor, rows: Tensor | None) -> Tensor:
+        return choice(theta, rows=rows, generator=torch.Generator().manual_seed(5))
+
+    assert torch.equal(draw(theta, VALID)[VALID], draw(theta[VALID], None)), "in eval mode, too"
     everything = run(u[VALID], None)
     torch.testing.assert_close(everything, alone, msg="no padding is no rows")
+
+
+def test_noise_beside_padding_is_the_noise_that_was_asked_for() -> None:
+    """The reversed one too; and none where beta is 0."""
+    theta, everything = torch.randn(2, 3, 5), torch.ones(2, 3, dtype=torch.bool)
+    drawn = []
+    kinds: tuple[Distribution, ...] = ("gumbel", "reversed")
+    for kind in kinds:
+        node = dc.Categorical(noise=kind)
+        dc.Dials.constant(node)
+        for rows in (None, everything):
+            drawn.append(node(theta, rows=rows, generator=torch.Generator().manual_seed(5)))
+    torch.testing.assert_close(drawn[0], drawn[1])
+    torch.testing.assert_close(drawn[2], drawn[3])
+    assert not torch.equal(drawn[0], drawn[2])
+    dc.Dials.constant(node, beta=0.0)
+    before = torch.get_rng_state()
+    node(theta, rows=VALID)
+    assert torch.equal(before, torch.get_rng_state())
 
 
 @pytest.mark.parametrize("gate", ["call", "example", "vector", "element"])
