@@ -36,15 +36,22 @@ from common import Record, main, markdown, records, stopwatch
 
 from dcgraph.experiments.engine import train
 from dcgraph.experiments.engine.models import calibration_of
-from dcgraph.experiments.tasks.paths.answering import Answerer, among
-from dcgraph.experiments.tasks.paths.calibration import (
+from dcgraph.experiments.tasks.paths.answers.answerer import Answerer, among
+from dcgraph.experiments.tasks.paths.answers.calibration import (
     Calibration,
     calibration_from,
     expected_calibration_error,
     fit,
     fit_lengths,
 )
-from dcgraph.experiments.tasks.paths.candidates import Candidates, Rule
+from dcgraph.experiments.tasks.paths.answers.candidates import Candidates, Rule
+from dcgraph.experiments.tasks.paths.answers.known import known_triples
+from dcgraph.experiments.tasks.paths.answers.predictor import Predictor
+from dcgraph.experiments.tasks.paths.answers.reliability import (
+    LENGTHS,
+    natural_queries,
+    new_answers,
+)
 from dcgraph.experiments.tasks.paths.commands import Commands
 from dcgraph.experiments.tasks.paths.data import load_graph
 from dcgraph.experiments.tasks.paths.data.files import write_graph
@@ -52,9 +59,6 @@ from dcgraph.experiments.tasks.paths.data.graph import KnowledgeGraph, Queries, 
 from dcgraph.experiments.tasks.paths.data.walks import hash_bits
 from dcgraph.experiments.tasks.paths.decoding import step_scores
 from dcgraph.experiments.tasks.paths.evaluation import Ranks, Score
-from dcgraph.experiments.tasks.paths.known import known_triples
-from dcgraph.experiments.tasks.paths.predicting import Predictor
-from dcgraph.experiments.tasks.paths.reliability import LENGTHS, natural_queries, new_answers
 from dcgraph.experiments.tasks.paths.settings import INVERSE_TEMPERATURE, SMALL, PathSettings
 from dcgraph.experiments.tasks.paths.task import Paths
 

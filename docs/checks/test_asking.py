@@ -15,7 +15,7 @@ from dcgraph.experiments.engine.metrics import Decoder, Metric
 from dcgraph.experiments.engine.models import calibration_of, settings_of
 from dcgraph.experiments.engine.records import read_record
 from dcgraph.experiments.tasks.paths import commands
-from dcgraph.experiments.tasks.paths.candidates import LOST
+from dcgraph.experiments.tasks.paths.answers.candidates import LOST
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "asking.md").read_text()

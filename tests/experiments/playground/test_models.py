@@ -34,12 +34,12 @@ from dcgraph.experiments.tasks.listops.model.latent_tree import LatentTree
 from dcgraph.experiments.tasks.listops.reading import heights, read
 from dcgraph.experiments.tasks.listops.task import ListOps
 from dcgraph.experiments.tasks.paths import commands as paths_commands
-from dcgraph.experiments.tasks.paths.answering import GUESS, Answer, Answered, Answerer, Stop
-from dcgraph.experiments.tasks.paths.calibration import calibration_from
-from dcgraph.experiments.tasks.paths.candidates import Candidates
+from dcgraph.experiments.tasks.paths.answers.answerer import GUESS, Answer, Answered, Answerer, Stop
+from dcgraph.experiments.tasks.paths.answers.calibration import calibration_from
+from dcgraph.experiments.tasks.paths.answers.candidates import Candidates
+from dcgraph.experiments.tasks.paths.answers.known import known_triples
 from dcgraph.experiments.tasks.paths.data.packing import unpack
 from dcgraph.experiments.tasks.paths.decoding import step_scores
-from dcgraph.experiments.tasks.paths.known import known_triples
 from dcgraph.experiments.tasks.paths.settings import INVERSE_TEMPERATURE, PathSettings
 from dcgraph.experiments.tasks.paths.task import Paths
 from pages import in_browser

@@ -18,9 +18,11 @@ from ...engine.files import write_atomically
 from ...engine.metrics import Ties
 from ...engine.models import calibration_of, carried_by, load_model, settings_of, vocabulary_of
 from ...engine.task import Task
-from .answering import Answerer
-from .calibration import Calibration, calibration_from
-from .candidates import Candidates
+from .answers.answerer import Answerer
+from .answers.calibration import Calibration, calibration_from
+from .answers.candidates import Candidates
+from .answers.known import known_triples
+from .answers.predictor import Predictor, lines_of, relations_at
 from .data import PathData, example, load, load_graph, validation_tables, write
 from .data.graph import KnowledgeGraph
 from .data.packing import unpack
@@ -34,9 +36,7 @@ from .decoding import (
     step_scores,
 )
 from .evaluation import Protocol, Score, at_once, evaluate, evaluation_sets
-from .known import known_triples
 from .model import PathModel
-from .predicting import Predictor, lines_of, relations_at
 from .settings import BIDIRECTIONAL_WEIGHT, INVERSE_TEMPERATURE, PathSettings
 
 SHIPPED = "umls.safetensors"

@@ -17,6 +17,7 @@ from ...engine.metrics import Decoder, Metric, Metrics
 from ...engine.panels import Examples, Panel, Remark, Shown
 from ...engine.settings import Settings
 from ...engine.task import Batch, Data, Execution, Task
+from .answers.reliability import calibrated
 from .baselines import BASELINES, CoKE
 from .commands import Commands
 from .data import GRAPHS, PathData, is_one_file, load, load_graph, training_paths, validation_tables
@@ -44,7 +45,6 @@ from .evaluation import (
     rank_all,
 )
 from .model import Bidirectional, DiscreteComplEx, PathModel, Shape
-from .reliability import calibrated
 from .remarks import learned
 from .settings import (
     BIDIRECTIONAL_WEIGHT,

@@ -12,12 +12,12 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from .answering import search
+from ..data.graph import Adjacency, KnowledgeGraph, Queries
+from ..data.walks import hash_bits, hash_rows, walks
+from ..evaluation import Score
+from .answerer import search
 from .calibration import Calibration, features, fit_lengths
 from .candidates import Candidates, Rule
-from .data.graph import Adjacency, KnowledgeGraph, Queries
-from .data.walks import hash_bits, hash_rows, walks
-from .evaluation import Score
 from .known import known_triples
 
 LENGTHS = range(1, 6)

@@ -8,9 +8,9 @@ import math
 import pytest
 
 from dcgraph.experiments.cli.parsing import visible
-from dcgraph.experiments.tasks.paths.answering import GUESS, Answer, Answered, Step, Stop
-from dcgraph.experiments.tasks.paths.known import NEW
-from dcgraph.experiments.tasks.paths.screens import (
+from dcgraph.experiments.tasks.paths.answers.answerer import GUESS, Answer, Answered, Step, Stop
+from dcgraph.experiments.tasks.paths.answers.known import NEW
+from dcgraph.experiments.tasks.paths.answers.screens import (
     as_json,
     as_lines,
     error_as_json,

@@ -7,8 +7,8 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from .answering import GUESS, Answer, Answered, Step, Stop
-from .data.graph import INVERSE
+from ..data.graph import INVERSE
+from .answerer import GUESS, Answer, Answered, Step, Stop
 from .known import MARKS, NEW
 
 _WIDTH = 80

@@ -9,8 +9,8 @@ from itertools import product
 import pytest
 import torch
 
-from dcgraph.experiments.tasks.paths import answering
-from dcgraph.experiments.tasks.paths.answering import (
+from dcgraph.experiments.tasks.paths.answers import answerer as answering
+from dcgraph.experiments.tasks.paths.answers.answerer import (
     GUESS,
     Answer,
     Answered,
@@ -19,12 +19,12 @@ from dcgraph.experiments.tasks.paths.answering import (
     among,
     search,
 )
-from dcgraph.experiments.tasks.paths.calibration import Calibration
-from dcgraph.experiments.tasks.paths.candidates import Candidates
+from dcgraph.experiments.tasks.paths.answers.calibration import Calibration
+from dcgraph.experiments.tasks.paths.answers.candidates import Candidates
+from dcgraph.experiments.tasks.paths.answers.known import NEW, known_triples
 from dcgraph.experiments.tasks.paths.data.graph import KnowledgeGraph
 from dcgraph.experiments.tasks.paths.decoding import beam_search, step_scores
 from dcgraph.experiments.tasks.paths.evaluation import Score
-from dcgraph.experiments.tasks.paths.known import NEW, known_triples
 from dcgraph.experiments.tasks.paths.model import ComplEx, Shape
 from small_graphs import edges_of, graph_of, mark_by_hand, queries_of, random_graph, reached_by
 

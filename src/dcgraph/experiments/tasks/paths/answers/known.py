@@ -19,8 +19,8 @@ import torch
 from jaxtyping import Bool, Int, Int8, Int64
 from torch import Tensor
 
-from .data.graph import Adjacency, KnowledgeGraph, Queries
-from .data.walks import reachable
+from ..data.graph import Adjacency, KnowledgeGraph, Queries
+from ..data.walks import reachable
 
 NEW = "new"
 

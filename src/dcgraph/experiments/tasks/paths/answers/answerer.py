@@ -20,10 +20,10 @@ import torch
 from jaxtyping import Bool, Float, Int8, Int64
 from torch import Tensor
 
+from ..data.graph import KnowledgeGraph, Queries, inverse, portions
+from ..evaluation import Score
 from .calibration import Calibration
 from .candidates import Candidates
-from .data.graph import KnowledgeGraph, Queries, inverse, portions
-from .evaluation import Score
 from .known import NEW, KnownTriples
 
 GUESS = "guess"

@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from dcgraph.experiments.tasks.paths.candidates import Candidates
-from dcgraph.experiments.tasks.paths.data.graph import KnowledgeGraph
-from dcgraph.experiments.tasks.paths.reliability import (
+from dcgraph.experiments.tasks.paths.answers.candidates import Candidates
+from dcgraph.experiments.tasks.paths.answers.reliability import (
     TOP,
     calibrated,
     natural_queries,
     new_answers,
 )
+from dcgraph.experiments.tasks.paths.data.graph import KnowledgeGraph
 from small_graphs import edges_of, graph_of, random_graph, reached_by, rows_of
 
 

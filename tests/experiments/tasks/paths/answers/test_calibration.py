@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from dcgraph.experiments.tasks.paths.calibration import (
+from dcgraph.experiments.tasks.paths.answers.calibration import (
     BINS,
     Calibration,
     calibration_from,

@@ -6,7 +6,7 @@ import hypothesis
 import torch
 from hypothesis import strategies as st
 
-from dcgraph.experiments.tasks.paths.known import NEW, known_triples
+from dcgraph.experiments.tasks.paths.answers.known import NEW, known_triples
 from small_graphs import (
     Plain,
     Rows,

@@ -7,8 +7,14 @@ import pytest
 import torch
 from hypothesis import strategies as st
 
-from dcgraph.experiments.tasks.paths import candidates as module
-from dcgraph.experiments.tasks.paths.candidates import LOST, RULES, Candidates, Rule, upper_end
+from dcgraph.experiments.tasks.paths.answers import candidates as module
+from dcgraph.experiments.tasks.paths.answers.candidates import (
+    LOST,
+    RULES,
+    Candidates,
+    Rule,
+    upper_end,
+)
 from dcgraph.experiments.tasks.paths.data.graph import KnowledgeGraph
 from small_graphs import Plain, Triple, edges_of, graph_of, graphs, random_graph
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import torch
 
-from ...engine.errors import DataError
+from ....engine.errors import DataError
+from ..data.graph import INVERSE, Queries, near
 from . import screens
-from .answering import Answered, Answerer
-from .data.graph import INVERSE, Queries, near
+from .answerer import Answered, Answerer
 
 LONGEST = 100
 """Relations of a path, at most: each takes memory for all entities."""

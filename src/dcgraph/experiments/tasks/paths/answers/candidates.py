@@ -34,7 +34,7 @@ import torch
 from jaxtyping import Bool, Int, Int64
 from torch import Tensor
 
-from .data.graph import Adjacency, inverse
+from ..data.graph import Adjacency, inverse
 
 Rule = Literal["auto", "range", "kind", "all"]
 

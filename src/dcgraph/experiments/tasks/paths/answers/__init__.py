@@ -1,0 +1,1 @@
+"""Answers one can act on: marks, evidence, candidates and calibrated probabilities."""
