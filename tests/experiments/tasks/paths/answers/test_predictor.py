@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 
 from dcgraph.experiments import cli
 from dcgraph.experiments.engine.models import calibration_of, carried_by, load_model, save_model
-from dcgraph.experiments.tasks.paths import commands, predicting
+from dcgraph.experiments.tasks.paths import commands
 from dcgraph.experiments.tasks.paths.answers.calibration import Calibration
 from dcgraph.experiments.tasks.paths.data.graph import INVERSE
 from dcgraph.experiments.tasks.paths.data.packing import unpack
@@ -117,7 +117,7 @@ def test_many_queries_and_bad_lines(
     file = tmp_path / "queries.txt"
     file.write_bytes(b"\xef\xbb\xbf" + b"\n".join(lines) + b"\n")
     common = ["--model", str(model), "--top", "3"]
-    monkeypatch.setattr(predicting, "_LINES", 2)
+    monkeypatch.setattr(predictor, "_LINES", 2)
     out, err = predicted(capsys, *common, "--queries", str(file), "--json", code=1)
     found = {one["line"]: one for one in map(json.loads, out.splitlines())}
     assert list(found) == [1, 2, 4, 5, 6, 7, 8, 9]
@@ -151,7 +151,7 @@ def test_many_queries_and_bad_lines(
 def test_of_many_bad_lines_the_first_have_hints(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(predicting, "_GUESSES", 2)
+    monkeypatch.setattr(predictor, "_GUESSES", 2)
     file = tmp_path / "queries.txt"
     file.write_text("e99\tnext\n" * 3)
     _, err = predicted(capsys, "--model", str(model), "--queries", str(file), code=1)
