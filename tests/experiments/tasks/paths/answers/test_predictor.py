@@ -18,6 +18,7 @@ from safetensors.torch import save_file
 from dcgraph.experiments import cli
 from dcgraph.experiments.engine.models import calibration_of, carried_by, load_model, save_model
 from dcgraph.experiments.tasks.paths import commands
+from dcgraph.experiments.tasks.paths.answers import predictor
 from dcgraph.experiments.tasks.paths.answers.calibration import Calibration
 from dcgraph.experiments.tasks.paths.data.graph import INVERSE
 from dcgraph.experiments.tasks.paths.data.packing import unpack
