@@ -60,7 +60,7 @@ pygments_style = "friendly"
 pygments_dark_style = "monokai"
 
 
-_ELSEWHERE = {"](../benchmarks/README.md": "](benchmarks.md", "](../docs/": "]("}
+_ELSEWHERE = {"](../benchmarks/README.md": "](benchmarks.md", "](../docs/": "](", "](docs/": "]("}
 """Links that lead out of this folder in the repository, and to the same page in the site."""
 
 

@@ -263,7 +263,8 @@ def notebook() -> str:
     """docs/own-model.md to click through: its text and its code, cell by cell."""
     page = (ROOT / "docs" / "own-model.md").read_text()
     cells_ = []
-    for k, text in enumerate(re.split(r"^```(?:python)?\n", page, flags=re.MULTILINE)):
+    code = r"^```python\n(.*?)^```$"
+    for k, text in enumerate(re.split(code, page, flags=re.MULTILINE | re.DOTALL)):
         kind = "code" if k % 2 else "markdown"
         cell: dict[str, Any] = {"cell_type": kind, "id": f"cell-{k}", "metadata": {}}
         cell["source"] = text.strip().splitlines(keepends=True)

@@ -12,5 +12,7 @@ settings.load_profile("dcgraph")
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
-# A shell that starts a job in the background has it ignore Ctrl-C, which some tests are about.
+# Jobs in the background may be made to ignore signals to stop, which some tests are about.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+if hasattr(signal, "SIGHUP"):  # not on Windows
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)

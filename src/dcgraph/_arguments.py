@@ -42,7 +42,7 @@ def shown(value: object) -> str:
     """A value for a line of text: as Python writes it, cut if it is long.
 
     >>> shown("adam"), shown("x" * 1000)[-8:]
-    ("'adam'", "xxxxx...")
+    ("'adam'", 'xxxxx...')
     """
     text = repr(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

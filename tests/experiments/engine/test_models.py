@@ -53,7 +53,7 @@ def test_models_are_files_that_build_themselves(tmp_path: Path) -> None:
         load_model(tmp_path / "text.safetensors", TASK)
 
 
-@pytest.mark.parametrize("width", [-(2**31), 2**62])
+@pytest.mark.parametrize("width", [-(2**31), 10**12 - 1])
 def test_settings_that_no_model_can_have_are_said(width: int, tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     save_model(path, TASK, replace(QUICK, width=width), TASK.model(QUICK), 0.5)

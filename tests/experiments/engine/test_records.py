@@ -66,7 +66,7 @@ def test_a_curve_holds_numbers(odd: object, tmp_path: Path) -> None:
     for values in (stored["curve"]["loss"], stored["curve"]["metrics"][0]["values"]):
         kept, values[0] = values[0], odd
         path.write_text(json.dumps(stored))
-        with pytest.raises(RecordError, match="is a damaged record"):
+        with pytest.raises(RecordError, match=r"is a damaged record|no number of JSON"):
             read_record(path)
         values[0] = kept
 
@@ -81,7 +81,7 @@ def test_steps_seed_and_epochs_are_whole_numbers(odd: object, tmp_path: Path) ->
         changes.append({**whole, "settings": {**whole["settings"], name: odd}})
     for changed in changes:
         path.write_text(json.dumps(changed))
-        with pytest.raises(RecordError, match="is a damaged record"):
+        with pytest.raises(RecordError, match=r"is a damaged record|no number of JSON"):
             read_record(path)
 
 

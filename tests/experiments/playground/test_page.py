@@ -274,6 +274,8 @@ def click_button(tab: Tab, panel: str, label: str) -> None:
             b.textContent === "{label}").dataset.target = "" """
     )
     tab.click("[data-target]")
+    # A busy machine handles the click later than it is answered.
+    tab.evaluate("new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
 
 
 def to_the_end(tab: Tab, slider: str, left: bool = False) -> None:

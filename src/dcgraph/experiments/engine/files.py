@@ -130,12 +130,12 @@ def read_bytes(path: Path, largest: int | None = None) -> bytes:
             than ``largest`` bytes.
     """
     with open(path, "rb", opener=_opened) as file:
-        if not S_ISREG(os.fstat(file.fileno()).st_mode):
+        found = os.fstat(file.fileno())
+        if not S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, "it is no ordinary file", str(path))
-        content = file.read() if largest is None else file.read(largest + 1)
-    if largest is not None and len(content) > largest:
-        raise OSError(errno.EFBIG, f"it is larger than {largest >> 20} MiB", str(path))
-    return content
+        if largest is not None and found.st_size > largest:
+            raise OSError(errno.EFBIG, f"it is larger than {largest >> 20} MiB", str(path))
+        return file.read()
 
 
 def _opened(path: str, flags: int) -> int:

@@ -192,6 +192,9 @@ def _check(record: Record) -> None:
     whole = [record.settings["seed"], record.settings["epochs"], population.size, selection.step]
     for name, number in zip(("seed", "epochs", "size", "selection"), whole, strict=True):
         _check_kind(name, number, (int,))
+    for name, number in (("steps", record.steps), *zip(("seed", "epochs"), whole, strict=False)):
+        if number < 0:
+            raise ValueError(f"{name} is {number}")
     _check_kind("population", population.name, (str,))
     for step in curve.step:
         _check_kind("step", step, (int,))

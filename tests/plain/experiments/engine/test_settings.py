@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict
+from typing import Any
 
 import pytest
 
-from dcgraph.experiments.engine.settings import from_dict
+from dcgraph.experiments.engine.settings import Settings, from_dict
 from dcgraph.experiments.tasks.paths.settings import SMALL, PathSettings
 
 
@@ -29,3 +30,10 @@ def test_settings_are_checked_wherever_they_come_from(
     """A run.json says what is trained when a run is resumed."""
     with pytest.raises((TypeError, ValueError), match=message):
         from_dict(PathSettings, {**asdict(SMALL), name: value})
+
+
+@pytest.mark.parametrize("values", [{"x" * 9999: 1}, {"tau": "x" * 9999}, {"batch": -(10**4000)}])
+def test_a_complaint_repeats_only_the_beginning_of_a_long_value(values: dict[str, Any]) -> None:
+    with pytest.raises((TypeError, ValueError)) as caught:
+        from_dict(Settings, values)
+    assert len(str(caught.value)) < 500

@@ -100,8 +100,14 @@ class Paths(Task[PathSettings]):
         graph = given.get("graph", "")
         if graph in ("", PRESETS[preset].graph):
             return super().run_name(preset, given)
-        name = graph if graph in GRAPHS else Path(graph).resolve().name.removesuffix(".gz")
-        stem = name if graph in GRAPHS or Path(graph).is_dir() else Path(name).stem
+        if graph in GRAPHS:
+            stem = graph
+        else:
+            try:
+                path = Path(graph).resolve()
+            except (OSError, ValueError):  # no path can have this name, as loading it will say
+                path = Path(graph)
+            stem = path.name if path.is_dir() else Path(path.name.removesuffix(".gz")).stem
         return "-".join([self.name, *([] if preset == "auto" else [preset]), stem])
 
     def fitted(

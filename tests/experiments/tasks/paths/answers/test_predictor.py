@@ -207,7 +207,7 @@ def test_damaged_files_are_one_line(
         ({"dcgraph.carried": carried.float()}, {}, "carries what this dcgraph cannot read"),
         ({}, {"vocabulary": "0"}, "other names"),
         ({}, {"calibration": '{"answers of length 1, share": 1}'}, "calibration this dcgraph"),
-        ({}, {"calibration": '{"inverse temperature": NaN}'}, "finite number above 0"),
+        ({}, {"calibration": '{"inverse temperature": NaN}'}, "calibration this dcgraph"),
         ({}, {"settings": "[]"}, "settings this dcgraph cannot read"),
     ):
         save_file(weights | changes, path, notes | other)
