@@ -110,7 +110,7 @@ def file_name(text: str) -> str:
     plain = re.sub(r"[^\w.+=-]", "-", text, flags=re.ASCII).lstrip(".-")
     if plain and plain == text and len(plain) <= _LONGEST_NAME:
         return plain
-    digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+    digest = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:8]
     return f"{plain[:_LONGEST_NAME]}-{digest}"
 
 
