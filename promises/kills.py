@@ -164,12 +164,15 @@ def process(words: Sequence[str], out: Path, wanted: Moment | None, log: Path | 
 
 
 def left_by(out: Path) -> dict[str, Any]:
-    """All of a run that must not differ: files by name, records without seconds and version."""
+    """All of a run that must not differ: files by name, records without seconds and version.
+
+    Drafts of a killed process are hidden, and stay for a day.
+    """
     found: dict[str, Any] = {}
-    for path in sorted(out.glob("*/*")):
+    for path in sorted(out.glob("[!.]*/[!.]*")):
         if path.name.endswith(".json"):
             found[path.name] = {**json.loads(path.read_text()), "seconds": None, "code": None}
-        elif not path.name.startswith("."):
+        else:
             found[path.name] = path.read_bytes()
     return found
 
