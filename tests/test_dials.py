@@ -376,3 +376,11 @@ def test_a_run_of_one_step_has_recommended_settings(capsys: pytest.CaptureFixtur
     for steps in (0, -1, True, 1.0):
         with pytest.raises((TypeError, ValueError), match="steps"):
             dc.Dials.recommended(node, lambda: None, steps)  # type: ignore[arg-type]
+
+
+def test_calls_of_nodes_that_are_not_the_model_s_do_not_count() -> None:
+    model, other = dc.Discrete(4, 3), dc.Discrete(4, 3)
+    u = torch.randn(5, 4)
+    assert logit_spreads(model, lambda: (model(u), other(9 * u))) == logit_spreads(
+        model, lambda: model(u)
+    )

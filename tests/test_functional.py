@@ -187,3 +187,8 @@ def test_a_handful_of_numbers_is_the_formula_with_the_noise_that_was_drawn(
     torch.manual_seed(11)
     again = dc.gumbel_softmax(theta, tau, beta=beta, dim=1)
     assert torch.allclose(z, again, rtol=1e-5, atol=1e-7), "the way of larger calls has it, too"
+
+
+def test_no_rows_at_all_need_no_dials_in_range() -> None:
+    empty = dc.gumbel_softmax(torch.zeros(0, 3), torch.ones(0, 1), beta=torch.ones(0, 1))
+    assert empty.shape == (0, 3)

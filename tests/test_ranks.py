@@ -7,6 +7,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+import dcgraph as dc
 import ranks
 from dcgraph._ranks import Position
 from dcgraph.noise import _of_rank
@@ -137,3 +138,18 @@ def test_a_store_that_fails_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> No
         own.publish(step)
         own.compare(step, 1)
     assert len(asked) == 1 and peers.store.num_keys() == 0
+
+
+def test_a_single_rank_has_nobody_to_tell() -> None:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        node = dc.Discrete(3, 2)
+        dials = dc.Dials(alpha=dc.linear(0, 1, 2)).attach(node)
+        dials.step()
+        assert node.alpha == 0.5 and Position()._store() is None
+        torch.manual_seed(0)
+        first = dc.gumbel([2000])
+    finally:
+        dist.destroy_process_group()
+    torch.manual_seed(0)
+    assert torch.equal(dc.gumbel([2000]), first), "the noise of a process without ranks"

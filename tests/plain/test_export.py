@@ -204,3 +204,26 @@ def test_training_mode_is_said() -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("error", UserWarning)
             torch.export.export(node.eval(), (torch.randn(5, 6),))
+
+
+def test_an_exported_choice_replays_noise() -> None:
+    class Choice(nn.Module):
+        def forward(self, query: Tensor, codebook: Tensor, noise: Tensor) -> Tensor:
+            index, _ = dc.codebook.choose(query, codebook, beta=2.0, noise=noise)
+            return index
+
+    given = torch.randn(5, 4), torch.randn(30, 4), dc.gumbel([5, 30])
+    found = torch.export.export(Choice(), given).module()(*given)
+    assert torch.equal(found, dc.codebook.choose(*given[:2], beta=2.0, noise=given[2])[0])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_in_half_precision_logits_are_not_rounded_when_exported(dtype: torch.dtype) -> None:
+    class Choice(nn.Module):
+        def forward(self, query: Tensor, codebook: Tensor) -> Tensor:
+            return dc.codebook.choose(query, codebook, beta=0.0)[0]
+
+    torch.manual_seed(0)
+    given = (3 * torch.randn(50, 64)).to(dtype), torch.randn(5000, 64).to(dtype)
+    found = torch.export.export(Choice(), given).module()(*given)
+    assert torch.equal(found, (given[0].double() @ given[1].double().T).argmax(-1))

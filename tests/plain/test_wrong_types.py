@@ -11,6 +11,7 @@ from torch import nn
 
 import dcgraph as dc
 from dcgraph.codebook._functions import using
+from dcgraph.frameworks.lightning import DialsCallback
 from dcgraph.structures import TreeEdges
 
 LOGITS = torch.zeros(3, 4)
@@ -168,3 +169,8 @@ def test_streaming_where_it_cannot() -> None:
 def test_a_single_number_has_no_category_to_favour() -> None:
     with pytest.raises(ValueError, match="a single number"):
         favour(torch.tensor(1.0), 0)
+
+
+def test_what_are_no_dials_is_said() -> None:
+    with pytest.raises(TypeError, match=r"dials is a float; pass dcgraph.Dials, or a function"):
+        DialsCallback(0.5)  # type: ignore[arg-type]

@@ -143,3 +143,26 @@ def test_rates_are_one_or_one_for_each_replica() -> None:
         dc.population.Adam(population().parameters(), -1)
     with pytest.raises(ValueError, match="not those of a population"):
         dc.population.Adam(nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2)).parameters())
+
+
+def test_a_closure_computes_the_loss_with_gradients() -> None:
+    population = dc.Population(lambda: nn.Linear(3, 1), seeds=range(2))
+    optimizer, x = adam.Adam(population.parameters(), lr=0.01), torch.randn(4, 3)
+    before = [p.detach().clone() for p in population.parameters()]
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        loss: Tensor = population(x).square().sum()
+        loss.backward()
+        return loss
+
+    with torch.no_grad():
+        assert optimizer.step(closure) > 0
+    assert not any(map(torch.equal, population.parameters(), before))
+
+
+def test_where_nothing_has_a_gradient_nothing_moves() -> None:
+    population = dc.Population(lambda: nn.Linear(3, 1), seeds=range(2))
+    optimizer = adam.Adam(population.parameters(), lr=0.01)
+    before = [p.detach().clone() for p in population.parameters()]
+    assert optimizer.step() is None and all(map(torch.equal, population.parameters(), before))

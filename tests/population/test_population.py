@@ -378,3 +378,13 @@ def test_columns_are_the_slices_in_their_order(large: int, monkeypatch: pytest.M
         found[:, where] = tensor
     assert torch.equal(found, population.weights)
     assert len(columns) == (1 if large else len(slices))
+
+
+def test_an_error_of_the_model_s_own_is_raised_as_it_is() -> None:
+    def breaks(model: nn.Module, x: Tensor) -> Tensor:
+        raise RuntimeError("out of paper")
+
+    population = dc.Population(lambda: nn.Linear(2, 2), seeds=range(2))
+    with pytest.raises(RuntimeError, match="out of paper") as caught:
+        population.map(breaks, torch.randn(3, 2))
+    assert not getattr(caught.value, "__notes__", [])

@@ -212,6 +212,8 @@ class Adam(Optimizer):
         for group in self.param_groups:
             lr = group["rates"] * group["lr"]
             blocks = [self._block(p, p.grad) for p in group["params"] if p.grad is not None]
+            if not blocks:
+                continue
             torch._foreach_add_([block.step for block in blocks], 1.0)
             if group["decays"]:
                 kept = (1 - lr * group["weight_decay"]).unsqueeze(-1)
