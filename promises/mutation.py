@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import ast
 import gc
+import hashlib
 import importlib
 import importlib.machinery
 import json
@@ -267,12 +268,31 @@ def try_all(
         mutant
         for module in modules
         for mutant in mutants_of(module, source_of(module).read_bytes())
+        if only in mutant.name
     ]
-    mutants = [mutant for mutant in mutants if only in mutant.name]
     found = on_import([m for m in mutants if not (m.in_body or in_functions)], recorded)
     plugin = InFunctions([m for m in mutants if m.in_body], recorded)
     pytest.main([*ARGUMENTS, *_collected()], plugins=[plugin])
     return found | plugin.found
+
+
+def outcomes(modules: Sequence[str], work: Path) -> dict[Mutant, str]:
+    """Of whole modules; what was tried before is kept, by the text of the module."""
+    found: dict[Mutant, str] = {}
+    for module in modules:
+        mutants = mutants_of(module, source_of(module).read_bytes())
+        text = hashlib.sha256(source_of(module).read_bytes()).hexdigest()[:16]
+        kept = work / f"{module}-{text}.json"
+        if not kept.exists():
+            tried = {_place(mutant): came for mutant, came in try_all([module], work).items()}
+            kept.write_text(json.dumps(tried))
+        stored = json.loads(kept.read_text())
+        found |= {mutant: stored[_place(mutant)] for mutant in mutants}
+    return found
+
+
+def _place(mutant: Mutant) -> str:
+    return f"{mutant.begin}: {mutant.name}"
 
 
 def summary(found: dict[Mutant, str]) -> dict[str, Any]:
@@ -296,7 +316,7 @@ def summary(found: dict[Mutant, str]) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("modules", nargs="*", default=CORE)
-    parser.add_argument("--work", type=Path, help="folder with the lines of a former run")
+    parser.add_argument("--work", type=Path, help="folder of a former run, to go on with")
     parser.add_argument("--only", default="", help="mutants whose name has this in it")
     parser.add_argument("--in-functions", action="store_true", help="not what runs on import")
     parser.add_argument("--lines", action="store_true", help="only find which tests reach what")
@@ -312,8 +332,10 @@ def main() -> None:
         command = [sys.executable, __file__, "--lines", "--work", str(work)]
         subprocess.run(command, check=True)
     began = time.monotonic()
-    found = try_all(options.modules, work, options.only, options.in_functions)
-    result = summary(found)
+    if options.only or options.in_functions:
+        result = summary(try_all(options.modules, work, options.only, options.in_functions))
+    else:
+        result = summary(outcomes(options.modules, work))
     print(json.dumps(result, indent=1))
     if tuple(options.modules) == CORE and not (options.only or options.in_functions):
         write("mutation", {**result, "seconds": round(time.monotonic() - began)})
