@@ -384,3 +384,9 @@ def test_calls_of_nodes_that_are_not_the_model_s_do_not_count() -> None:
     assert logit_spreads(model, lambda: (model(u), other(9 * u))) == logit_spreads(
         model, lambda: model(u)
     )
+
+
+def test_without_arguments_dials_are_plain_gumbel_softmax_at_every_step() -> None:
+    ones = {"tau": 1.0, "beta": 1.0, "alpha": 1.0}
+    assert dc.Dials().values() == dc.Dials.constant(dc.Discrete(4, 3)).values() == ones
+    assert dc.Dials().every == 1

@@ -192,3 +192,8 @@ def test_a_handful_of_numbers_is_the_formula_with_the_noise_that_was_drawn(
 def test_no_rows_at_all_need_no_dials_in_range() -> None:
     empty = dc.gumbel_softmax(torch.zeros(0, 3), torch.ones(0, 1), beta=torch.ones(0, 1))
     assert empty.shape == (0, 3)
+
+
+def test_argmax_along_another_dimension() -> None:
+    theta = torch.tensor([[1.0, 5.0, 0.0], [2.0, 3.0, -1.0]])
+    assert dc.argmax(theta, dim=0).tolist() == [1, 0, 0]

@@ -180,3 +180,15 @@ def test_dropres_says_what_it_does_and_needs_vectors() -> None:
     number = torch.tensor(1.0)
     with pytest.raises(ValueError, match="output of the discrete step is a single number"):
         dc.drop_residual(number, number, 0.5)
+
+
+def test_without_arguments_a_whole_call_is_dropped_or_added_to() -> None:
+    torch.manual_seed(0)
+    value, residual = torch.zeros(50, 3), torch.ones(50, 3)
+    around = dc.DropRes()
+    assert (around.mode, around.gate) == ("drop", "call")
+    dc.Dials.constant(around, alpha=0.5)
+    for combine in (around, lambda h, u: dc.drop_residual(h + 2, u, 0.5) - 2):
+        seen = [combine(value, residual) for _ in range(20)]
+        assert all((one == one[0, 0]).all() for one in seen), "one draw for the whole call"
+        assert {float(one[0, 0]) for one in seen} == {0.0, 1.0}, "added, or not"

@@ -37,7 +37,7 @@ def misbehave(kind: str, folder: Path) -> None:
             while True:
                 pass
         case "memory":
-            bytearray(fuzz.MEMORY + 1)
+            bytearray(4 * fuzz.MEMORY)  # what was free before may be had again
         case "outside":
             (folder.parent / "outside").write_text("x")
         case "program":

@@ -174,3 +174,8 @@ def test_a_single_number_has_no_category_to_favour() -> None:
 def test_what_are_no_dials_is_said() -> None:
     with pytest.raises(TypeError, match=r"dials is a float; pass dcgraph.Dials, or a function"):
         DialsCallback(0.5)  # type: ignore[arg-type]
+
+
+def test_a_wrong_entry_of_a_list_is_named_with_its_place() -> None:
+    with pytest.raises(TypeError, match=r"^tau\[1\]='warm' is a str"):
+        dc.Dials(tau=[1.0, "warm"])  # type: ignore[list-item]
