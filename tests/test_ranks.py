@@ -141,7 +141,8 @@ def test_a_store_that_fails_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_single_rank_has_nobody_to_tell() -> None:
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    store = dist.HashStore()  # type: ignore[attr-defined]
+    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
     try:
         node = dc.Discrete(3, 2)
         dials = dc.Dials(alpha=dc.linear(0, 1, 2)).attach(node)
