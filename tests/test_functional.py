@@ -197,3 +197,14 @@ def test_no_rows_at_all_need_no_dials_in_range() -> None:
 def test_argmax_along_another_dimension() -> None:
     theta = torch.tensor([[1.0, 5.0, 0.0], [2.0, 3.0, -1.0]])
     assert dc.argmax(theta, dim=0).tolist() == [1, 0, 0]
+
+
+def test_a_temperature_that_is_learned_divides_and_has_its_gradient() -> None:
+    theta = torch.tensor([1.0, 2.0, 0.5], dtype=torch.float64)
+    mask, noise = torch.tensor([True, True, False]), dc.gumbel([3], dtype=torch.float64)
+    tau = torch.tensor(2.0, dtype=torch.float64, requires_grad=True)
+    z = dc.gumbel_softmax(theta, tau, mask=mask, noise=noise)
+    torch.testing.assert_close(z, dc.gumbel_softmax(theta, 2.0, mask=mask, noise=noise))
+    assert torch.autograd.gradcheck(
+        lambda tau: dc.gumbel_softmax(theta, tau, mask=mask, noise=noise), (tau,)
+    )

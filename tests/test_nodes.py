@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrizations, parametrize, prune
 
 import dcgraph as dc
+from dcgraph import nodes
 from dcgraph.nodes import Decode, Residual
 from statistics_of_fit import chi_square_p
 
@@ -234,3 +236,16 @@ def test_the_codebook_starts_as_wide_as_asked() -> None:
     for std in (0.0, -1.0, torch.inf, torch.nan):
         with pytest.raises(ValueError, match=f"^init_std={std}, but rows that are all alike"):
             dc.Discrete(4, 3, init_std=std)
+
+
+def test_what_a_node_is_if_nothing_is_said() -> None:
+    """Promised, for models are saved without it."""
+    choice, node = dc.Categorical(), dc.Discrete(4, 3)
+    for one in (choice, node.categorical):
+        assert (one.estimator, one.decode, one.noise) == ("gumbel_softmax", "argmax", "gumbel")
+        assert one.dial_names == ("tau", "beta") and one.tau == one.beta == 1
+    assert node.dropres is not None and (node.dropres.mode, node.dropres.gate) == ("drop", "call")
+    defaults = {n: p.default for n, p in inspect.signature(dc.Discrete).parameters.items()}
+    assert defaults["init_std"] == 1.0
+    assert inspect.signature(node.forward).parameters["fill"].default == "input"
+    assert nodes.LARGE == 4096

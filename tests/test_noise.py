@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import dcgraph as dc
-from dcgraph.noise import draw_gumbel_in, draw_uniform
+from dcgraph.noise import _SCALES, _of_rank, draw_gumbel_in, draw_uniform
 from statistics_of_fit import chi_square_p, kolmogorov_p
 
 THETA = torch.tensor([1.0, -0.5, 0.3, 2.0, 0.0])
@@ -199,3 +199,32 @@ def test_padding_has_zeros_for_noise_where_values_can_be_read(dtype: torch.dtype
         rows.expand(2, 3)
     )
     assert drawn.shape == (2, 3, 5) and (drawn != 0).all(), "under vmap padding draws, too"
+
+
+@pytest.mark.parametrize("rank", [1, 2, 7, 1000])
+def test_what_a_rank_draws_is_a_step_of_splitmix64(rank: int) -> None:
+    """By whole numbers of Python; the first output from seed 0 is a published one."""
+    whole = (1 << 64) - 1
+
+    def expected(bits: int) -> int:
+        x = bits + rank * 0x9E3779B97F4A7C15 & whole
+        x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 & whole
+        x = (x ^ x >> 27) * 0x94D049BB133111EB & whole
+        return x ^ x >> 31
+
+    assert rank > 1 or expected(0) == 0xE220A8397B1DCDAF
+    drawn = [0, 1, 12345, (1 << 61) + 7, (1 << 62) - 1]
+    found = _of_rank(torch.tensor(drawn), rank).tolist()
+    assert found == [expected(bits) & (1 << 62) - 1 | 1 for bits in drawn]
+    assert torch.equal(_of_rank(torch.tensor(drawn), 0), torch.tensor(drawn))
+
+
+def test_62_bits_become_a_number_below_1_by_one_rounding() -> None:
+    assert _SCALES[torch.float32] * 2.0**62 == 1 - 2.0**-24
+    assert _SCALES[torch.float64] * 2.0**62 == 1 - 2.0**-53
+
+
+def test_noise_has_scale_1_if_nothing_is_said() -> None:
+    one = dc.gumbel([4], generator=torch.Generator().manual_seed(0))
+    two = dc.gumbel([4], beta=2.0, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(2 * one, two)
