@@ -239,3 +239,9 @@ def test_wrong_arguments(tmp_path: Path) -> None:
         fit(tmp_path, DialsCallback(lambda model, steps: make_dials()), -1)
     with pytest.raises(ValueError, match="saved with every=1, but these dials have every=2"):
         fit(tmp_path, DialsCallback(make_dials()), 2, tmp_path / "own.ckpt")
+
+
+def test_before_fit_there_is_nothing_to_save_and_the_random_state_may_stay_out() -> None:
+    assert DialsCallback(lambda model, steps: dc.Dials()).state_dict() == {}
+    kept = DialsCallback(dc.Dials(), random_state=False).state_dict()
+    assert kept["dials"] == dc.Dials().state_dict() and "random" not in kept

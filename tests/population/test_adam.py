@@ -166,3 +166,7 @@ def test_where_nothing_has_a_gradient_nothing_moves() -> None:
     optimizer = adam.Adam(population.parameters(), lr=0.01)
     before = [p.detach().clone() for p in population.parameters()]
     assert optimizer.step() is None and all(map(torch.equal, population.parameters(), before))
+
+
+def test_no_blocks_are_no_step() -> None:
+    adam_([], torch.ones(2))
