@@ -169,6 +169,8 @@ def table() -> str:
             found = {r["replicas"]: r for r in record["rows"] if r["way"] == way}
             rates = [f"{found[size]['model_steps_per_second']:,.0f}" for size in SIZES]
             lines.append([record["device"], way, *rates])
+    if not lines:
+        return "*There is no record yet: `python benchmarks/own_loop.py`.*"
     head = [f"{size} model" + ("s" if size > 1 else "") for size in SIZES]
     return markdown(["device", "way", *head], lines)
 
