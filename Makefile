@@ -3,6 +3,7 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 # Most tests are too small for several threads, so that processes side by side are faster.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist worksteal
 
@@ -18,7 +19,12 @@ help:  ## show this list
 		|| { echo "Python 3.11 or newer is needed; choose one with: make PYTHON=python3.12 ..."; exit 1; }
 	@echo "Installing into .venv (a few minutes the first time) ..."
 	$(PYTHON) -m venv --clear .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(PIP) '.[cli,viz]'
+	@touch $@
+
+.venv/dev: .venv/ready
+	@echo "Installing what tests and docs need ..."
+	$(PIP) '.[dev]'
 	@touch $@
 
 demo: .venv/ready  ## train a chain with and without the method, about two minutes
@@ -26,39 +32,39 @@ demo: .venv/ready  ## train a chain with and without the method, about two minut
 
 # tests/plain runs in a session of its own: torch.compile and Triton cannot trace through the run-time
 # shape checks that the other tests switch on.
-quick: .venv/ready  ## tests and doctests of the library, for daily work
+quick: .venv/dev  ## tests and doctests of the library, for daily work
 	$(PYTEST) tests --ignore tests/experiments --ignore tests/plain --jaxtyping-packages dcgraph,beartype.beartype
 	$(PYTEST) tests/plain src --ignore tests/plain/experiments --ignore src/dcgraph/experiments --doctest-modules
 
-test: .venv/ready  ## format, lint, types, tests, doctests
+test: .venv/dev  ## format, lint, types, tests, doctests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(PYTEST) tests --ignore tests/plain --jaxtyping-packages dcgraph,beartype.beartype
 	$(PYTEST) tests/plain src --doctest-modules
 
-docs: .venv/ready  ## build the site of the documentation, in site/
+docs: .venv/dev  ## build the site of the documentation, in site/
 	$(BIN)/python -m sphinx -q -W --keep-going -b html docs site
 	@echo "Open site/index.html."
 
 docs-serve: docs  ## the same, on http://localhost:8000
 	$(BIN)/python -m http.server --directory site --bind 127.0.0.1 8000
 
-docs-check: .venv/ready  ## code, links, words and tables of the docs, against the code and the records
+docs-check: .venv/dev  ## code, links, words and tables of the docs, against the code and the records
 	$(PYTEST) docs/checks
 
-package: .venv/ready  ## build wheel and source archive into dist/, and try them in a clean environment
+package: .venv/dev  ## build wheel and source archive into dist/, and try them in a clean environment
 	rm -rf dist
 	$(BIN)/python tests/packaged.py dist
 
-format: .venv/ready  ## format the code and mend what the linter can
+format: .venv/dev  ## format the code and mend what the linter can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-tables: .venv/ready  ## put the tables of the docs in their places, from the records
+tables: .venv/dev  ## put the tables of the docs in their places, from the records
 	$(BIN)/python docs/render.py
 
-bench: .venv/ready  ## speed against torch's own and the plain way, as ratios from one run
+bench: .venv/dev  ## speed against torch's own and the plain way, as ratios from one run
 	$(BIN)/python benchmarks/relaxation.py
 	$(BIN)/python benchmarks/population.py
 	$(BIN)/python benchmarks/listops.py
@@ -69,25 +75,25 @@ bench: .venv/ready  ## speed against torch's own and the plain way, as ratios fr
 	$(BIN)/python benchmarks/asking.py
 
 # Longer than the tests, with a record each: what docs/what-we-promise.md shows after `make tables`.
-coverage: .venv/ready  ## lines and branches of the library that its tests run
+coverage: .venv/dev  ## lines and branches of the library that its tests run
 	$(BIN)/python promises/covered.py
 
-fuzz: .venv/ready  ## damaged input for every parser and loader, ten minutes
+fuzz: .venv/dev  ## damaged input for every parser and loader, ten minutes
 	$(BIN)/python promises/fuzz.py --minutes 10
 
-kills: .venv/ready  ## runs that are killed at every kind of moment, and go on
+kills: .venv/dev  ## runs that are killed at every kind of moment, and go on
 	$(BIN)/python promises/kills.py
 
-limits: .venv/ready  ## the largest that fits, on a CPU
+limits: .venv/dev  ## the largest that fits, on a CPU
 	$(BIN)/python promises/limits.py
 
-memory: .venv/ready  ## memory of training loops over 10,000 steps
+memory: .venv/dev  ## memory of training loops over 10,000 steps
 	$(BIN)/python promises/memory.py
 
-mutation: .venv/ready  ## how many small faults in the core the tests notice
+mutation: .venv/dev  ## how many small faults in the core the tests notice
 	$(BIN)/python promises/mutation.py
 
-samplers: .venv/ready  ## goodness of fit of every sampler over 200 seeds
+samplers: .venv/dev  ## goodness of fit of every sampler over 200 seeds
 	$(BIN)/python promises/samplers.py
 
 lock:  ## versions and checksums of what users install, in requirements.lock
@@ -99,7 +105,7 @@ lock:  ## versions and checksums of what users install, in requirements.lock
 		--output-file requirements.lock pyproject.toml
 	rm -rf .venv-lock
 
-sbom: .venv/ready  ## what is installed for dcgraph, in the CycloneDX format, in dist/sbom.json
+sbom: .venv/dev  ## what is installed for dcgraph, in the CycloneDX format, in dist/sbom.json
 	$(BIN)/python tools/sbom.py dist/sbom.json
 
 clean:  ## remove the virtual environment, caches and figures

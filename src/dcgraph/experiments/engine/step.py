@@ -320,8 +320,6 @@ def saved_bytes(task: AnyTask, settings: Settings, data: Data) -> int:
     """What a model keeps for the backward pass of a batch, of the largest examples."""
     with torch.random.fork_rng():
         model = task.model(settings)
-    if dialled(model):
-        Dials.constant(model)
     saved = 0
 
     def count(tensor: Tensor) -> Tensor:
