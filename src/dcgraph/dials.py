@@ -153,7 +153,7 @@ class Dials:
                 )
             tau, reason = _recommended_tau(model, closure)
             reasons.append(reason)
-        moves = steps / every
+        schedule_steps = steps / every
         if beta is None:
             taus = list(tau) if isinstance(tau, list | tuple) else [tau]
             numbers = [one for one in taus if isinstance(one, int | float)]
@@ -161,19 +161,19 @@ class Dials:
                 raise ValueError(
                     "tau is a schedule, which beta cannot follow by itself; give beta."
                 )
-            betas = [temp_match(one, _rounded(2 / moves)) for one in numbers]
+            betas = [temp_match(one, _rounded(2 / schedule_steps)) for one in numbers]
             beta = betas if isinstance(tau, list | tuple) else betas[0]
             half, last = round(math.log(2) / 2 * steps), 1 - math.exp(-2)
-            shown = tau if isinstance(tau, int | float) else "tau"
+            given = tau if isinstance(tau, int | float) else "tau"
             reasons.append(
-                f"beta = temp_match({shown}, gamma={2 / moves:.3g}): half of tau after {half:,} of "
+                f"beta = temp_match({given}, gamma={2 / schedule_steps:.3g}): half of tau after {half:,} of "
                 f"{steps:,} steps, {last:.0%} at the end.".replace("%", " %")
             )
         if alpha is None:
-            alpha = linear(0, 1, max(1, round(moves / 4)))
-            end = max(1, round(moves / 4)) * every
+            alpha = linear(0, 1, max(1, round(schedule_steps / 4)))
+            end = max(1, round(schedule_steps / 4)) * every
             reasons.append(f"alpha = {alpha}: no residual is left from step {end:,} on.")
-        reasons.append(f"every = {every}: {moves:,.0f} schedule steps in the run.")
+        reasons.append(f"every = {every}: {schedule_steps:,.0f} schedule steps in the run.")
         if verbose:
             print("\n".join(reasons))  # noqa: T201
         return cls(tau=tau, beta=beta, alpha=alpha, every=every).attach(model)
@@ -307,7 +307,7 @@ class Dials:
         self.seek(state["calls"])
 
     def __repr__(self) -> str:
-        values = ", ".join(f"{name}={_shown(value)}" for name, value in self.values().items())
+        values = ", ".join(f"{name}={_formatted(value)}" for name, value in self.values().items())
         models = f"{len(self._models)} model" + ("" if len(self._models) == 1 else "s")
         steps = f"{self.schedule_steps} schedule step" + ("" if self.schedule_steps == 1 else "s")
         return f"Dials({values}, every={self.every})  # {steps}, {models}"
@@ -345,13 +345,13 @@ def _at(name: str, schedule: Schedule, t: int) -> float:
     return value
 
 
-def _shown(value: float | list[float]) -> str:
+def _formatted(value: float | list[float]) -> str:
     if not isinstance(value, list):
         return f"{value:g}"
-    shown = [f"{one:g}" for one in value]
-    if len(shown) > 6:
-        shown = [*shown[:3], "...", shown[-1]]
-    return f"[{', '.join(shown)}]"
+    each = [f"{one:g}" for one in value]
+    if len(each) > 6:
+        each = [*each[:3], "...", each[-1]]
+    return f"[{', '.join(each)}]"
 
 
 def _rounded(value: float) -> float:

@@ -88,11 +88,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (Interrupted, KeyboardInterrupt) as stop:
         _complain("interrupted; the same command goes on where it stopped.")
         return getattr(stop, "exit_code", 130)
-    except MemoryError:
-        _complain("there is not enough memory; use a smaller model, batch or --at-once.")
-        return 1
-    except RuntimeError as error:  # of which torch makes those too
-        if "can't allocate memory" not in str(error) and type(error).__name__ != _OUT_OF_MEMORY:
+    except (MemoryError, RuntimeError) as error:
+        if not _is_out_of_memory(error):
             raise
         _complain("there is not enough memory; use a smaller model, batch or --at-once.")
         return 1
@@ -134,7 +131,12 @@ def dcgraph(command: str = "", /, *words: str, version: bool = False) -> None:
     call(COMMANDS[command], f"dcgraph {command}", words, listed)
 
 
-_OUT_OF_MEMORY = "OutOfMemoryError"  # torch's, of a GPU
+def _is_out_of_memory(error: Exception) -> bool:
+    """Of Python, or of torch, whose errors have names and texts of their own."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    return "can't allocate memory" in str(error)
+
 
 _STOPS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
