@@ -155,18 +155,19 @@ class Dials:
             reasons.append(reason)
         schedule_steps = steps / every
         if beta is None:
+            gamma = _rounded(2 / schedule_steps)
             taus = list(tau) if isinstance(tau, list | tuple) else [tau]
             numbers = [one for one in taus if isinstance(one, int | float)]
             if len(numbers) < len(taus):
                 raise ValueError(
                     "tau is a schedule, which beta cannot follow by itself; give beta."
                 )
-            betas = [temp_match(one, _rounded(2 / schedule_steps)) for one in numbers]
+            betas = [temp_match(one, gamma) for one in numbers]
             beta = betas if isinstance(tau, list | tuple) else betas[0]
             half, last = round(math.log(2) / 2 * steps), 1 - math.exp(-2)
             given = tau if isinstance(tau, int | float) else "tau"
             reasons.append(
-                f"beta = temp_match({given}, gamma={2 / schedule_steps:.3g}): half of tau after {half:,} of "
+                f"beta = temp_match({given}, gamma={gamma:g}): half of tau after {half:,} of "
                 f"{steps:,} steps, {last:.0%} at the end.".replace("%", " %")
             )
         if alpha is None:
