@@ -13,10 +13,11 @@ import os
 import re
 import runpy
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from dcgraph.experiments import cli
 from dcgraph.experiments.engine.metrics import spread
@@ -151,55 +152,52 @@ COMPARISONS = (
 
 
 def rendered(page: str) -> str:
-    """A page with every table between its marks as the records have it.
+    """A page with what stands between its marks as the records and the commands have it.
 
     ``<!-- table NAME: sample | task | edge -->`` has two columns of the part "sample".
     """
-
-    def table(mark: re.Match[str]) -> str:
-        whole, wanted = get_table(mark["name"]), mark["part"]
-        chosen = part(whole, wanted) if wanted else whole
-        columns = [name.strip() for name in (mark["columns"] or "").split("|")[1:]]
-        return f"{mark['mark']}\n{narrow(chosen, columns)}\n<!-- end -->"
-
-    def benchmark(mark: re.Match[str]) -> str:
-        wanted = (mark["part"],) if mark["part"] else ()
-        return f"{mark['mark']}\n{benchmark_table(mark['name'], *wanted)}\n<!-- end -->"
-
-    def best(mark: re.Match[str]) -> str:
-        return f"<!-- headlines{mark[1] or ''} -->\n{headlines(front=bool(mark[1]))}\n<!-- end -->"
-
-    def methods(mark: re.Match[str]) -> str:
-        return f"<!-- methods -->\n{comparisons()}\n<!-- end -->"
-
-    def not_run(mark: re.Match[str]) -> str:
-        return f"<!-- not run -->\n{rows_without_records()}\n<!-- end -->"
-
-    opening = (
-        r"(?P<mark><!-- table (?P<name>[\w-]+)(: (?P<part>\w+))?(?P<columns>( \| [^|>]+?)*) -->)"
-    )
-
-    def promise(mark: re.Match[str]) -> str:
-        return f"<!-- promise {mark[1]} -->\n{promise_table(mark[1])}\n<!-- end -->"
-
-    def example(mark: re.Match[str]) -> str:
-        return f"<!-- example {mark[1]} -->\n{example_table(mark[1])}\n<!-- end -->"
-
-    def help_text(mark: re.Match[str]) -> str:
-        return f"<!-- help{mark[1]} -->\n```text\n{help_of(mark[1].split())}\n```\n<!-- end -->"
-
-    for pattern, fill in (
-        (opening, table),
-        (r"<!-- help((?: [\w-]+)*) -->", help_text),
-        (opening.replace("table", "benchmark"), benchmark),
-        (r"<!-- example (\S+) -->", example),
-        (r"<!-- promise (\S+) -->", promise),
-        ("<!-- headlines(: front)? -->", best),
-        ("<!-- methods -->", methods),
-        ("<!-- not run -->", not_run),
-    ):
-        page = re.sub(rf"{pattern}\n.*?<!-- end -->", fill, page, flags=re.DOTALL)
+    for pattern, fill in _FILLS.items():
+        page = re.sub(
+            rf"(?P<mark><!-- {pattern} -->)\n.*?<!-- end -->",
+            lambda found, fill=fill: f"{found['mark']}\n{fill(found)}\n<!-- end -->",  # type: ignore[misc]
+            page,
+            flags=re.DOTALL,
+        )
     return page
+
+
+def _table(mark: re.Match[str]) -> str:
+    whole, wanted = get_table(mark["name"]), mark["part"]
+    columns = [name.strip() for name in (mark["columns"] or "").split("|")[1:]]
+    return narrow(part(whole, wanted) if wanted else whole, columns)
+
+
+def _benchmark(mark: re.Match[str]) -> str:
+    return benchmark_table(mark["name"], *([mark["part"]] if mark["part"] else []))
+
+
+def _example(mark: re.Match[str]) -> str:
+    return recorded_table("examples", mark["name"], f"examples/record.py {mark['name']}")
+
+
+def _promise(mark: re.Match[str]) -> str:
+    return recorded_table("promises", mark["name"], f"promises/{mark['name']}.py")
+
+
+_NAME = r"(?P<name>[\w-]+)"
+_FILLS: dict[str, Callable[[re.Match[str]], str]] = {
+    rf"table {_NAME}(: (?P<part>\w+))?(?P<columns>( \| [^|>]+?)*)": _table,
+    rf"benchmark {_NAME}(: (?P<part>\w+))?": _benchmark,
+    rf"example {_NAME}": _example,
+    rf"promise {_NAME}": _promise,
+    r"help(?P<command>(?: [\w-]+)*)": lambda mark: (
+        f"```text\n{help_of(mark['command'].split())}\n```"
+    ),
+    "headlines(?P<front>: front)?": lambda mark: headlines(front=bool(mark["front"])),
+    "methods": lambda mark: comparisons(),
+    "not run": lambda mark: rows_without_records(),
+}
+"""By the text of a mark: what stands after it."""
 
 
 _COLUMNS = (
@@ -347,39 +345,23 @@ def benchmark_table(name: str, *part: str) -> str:
     return text
 
 
-def example_table(name: str) -> str:
-    """What ``python examples/NAME.py`` printed when its record was made."""
-    path = RESULTS / "examples" / f"{name}.json"
+def recorded_table(folder: str, name: str, command: str) -> str:
+    """What a program of examples/ or promises/ found, and with what ``command`` recorded it."""
+    path = RESULTS / folder / f"{name}.json"
     if not path.exists():
-        return f"*There is no record yet: `python examples/record.py {name}`.*"
+        return f"*There is no record yet: `python {command}`.*"
     record = json.loads(path.read_text())
-    text: str = _script("examples", name)["table"](record["found"])
-    return text
+    text: str = _script(folder, name)["table"](record["found"])
+    made = f"dcgraph {record['code']}, torch {record['torch']}, {record['hardware']}"
+    return f"{text}\n\n*Recorded with {made}.*"
 
 
 def help_of(command: Sequence[str]) -> str:
     """What ``dcgraph COMMAND --help`` prints on a terminal of 80 columns."""
-    shown, before = io.StringIO(), os.environ.get("COLUMNS")
-    os.environ["COLUMNS"] = "80"
-    try:
-        with contextlib.redirect_stdout(shown), contextlib.suppress(SystemExit):
-            cli.main([*command, "--help"])
-    finally:
-        os.environ.pop("COLUMNS")
-        if before is not None:
-            os.environ["COLUMNS"] = before
+    shown, narrow_terminal = io.StringIO(), mock.patch.dict(os.environ, COLUMNS="80")
+    with narrow_terminal, contextlib.redirect_stdout(shown), contextlib.suppress(SystemExit):
+        cli.main([*command, "--help"])
     return shown.getvalue().strip()
-
-
-def promise_table(name: str) -> str:
-    """What ``promises/NAME.py`` found when its record was made; with which code, and on what."""
-    path = RESULTS / "promises" / f"{name}.json"
-    if not path.exists():
-        return f"*Not recorded yet: run `python promises/{name}.py`.*"
-    record = json.loads(path.read_text())
-    text: str = _script("promises", name)["table"](record["found"])
-    made = f"dcgraph {record['code']}, torch {record['torch']}, {record['hardware']}"
-    return f"{text}\n\n*Recorded with {made}.*"
 
 
 def _script(folder: str, name: str) -> dict[str, Any]:
