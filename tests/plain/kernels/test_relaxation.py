@@ -169,7 +169,8 @@ def test_gumbel_softmax_hands_its_rows_and_dials_to_the_kernel(noise: Any) -> No
     """Numbers or one value per row; any leading shape; -beta for reversed noise."""
     torch.manual_seed(3)
     theta = torch.randn(2, 3, 10, device=DEVICE)
-    for tau, beta in ((0.7, 1.5), (torch.rand(2, 1, 1) + 0.5, torch.rand(3, 1))):
+    rows = torch.rand(2, 1, 1, device=DEVICE) + 0.5, torch.rand(3, 1, device=DEVICE)
+    for tau, beta in ((0.7, 1.5), rows):
         torch.manual_seed(4)
         found = _relax_by_kernel(theta, tau, beta, noise)
         torch.manual_seed(4)

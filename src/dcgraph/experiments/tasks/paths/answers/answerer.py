@@ -233,7 +233,7 @@ def among(steps: Score, candidates: Candidates) -> Score:
     """
 
     def taken(source: Tensor, path: Tensor) -> Tensor:
-        mask = candidates.mask(path[:, 0].long()).to(source.device)
+        mask = candidates.mask(path[:, 0].long())
         mask = mask | ~mask.any(1, keepdim=True)
         return steps(source, path).masked_fill(~mask, -torch.inf).log_softmax(1)
 

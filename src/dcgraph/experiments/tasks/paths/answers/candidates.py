@@ -100,8 +100,10 @@ class Candidates:
         return counts[relation]
 
     def mask(self, relations: Int[Tensor, " queries"]) -> Bool[Tensor, "queries entities"]:
+        """The candidates of each query's relation, on the device of ``relations``."""
         distinct, which = relations.unique(return_inverse=True)
-        return torch.stack([self.of(number) for number in distinct.tolist()])[which]
+        masks = torch.stack([self.of(number) for number in distinct.tolist()])
+        return masks.to(relations.device)[which]
 
     def losses(self) -> dict[str, tuple[Int64[Tensor, " relations"], Int64[Tensor, " relations"]]]:
         """For each set that is smaller than all: triples lost, and triples, of every relation."""
