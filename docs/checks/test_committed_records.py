@@ -14,7 +14,6 @@ from dcgraph.experiments.tasks import TABLES, get_table
 
 RESULTS = Path(__file__).parents[2] / "results"
 TO_RUN = {  # rows without records, by table: the docs leave them open
-    "listops-ladder": 8,
     "paths": 6,
     "paths-extrapolation": 13,
     "paths-short": 2,
