@@ -29,7 +29,7 @@ IMPORTS = imports_of(ROOT)
 
 LIBRARY: Layers = [  # from the lowest to the highest
     ["dcgraph._lazy", "dcgraph._arguments", "dcgraph.kernels"],
-    ["dcgraph._checks", "dcgraph.schedules"],
+    ["dcgraph._checks", "dcgraph._streams", "dcgraph.schedules"],
     ["dcgraph.noise", "dcgraph._philox", "dcgraph._dialled", "dcgraph._ranks", "dcgraph.init"],
     ["dcgraph.functional"],
     ["dcgraph._observe", "dcgraph.residual", "dcgraph.estimators", "dcgraph.distributions"],

@@ -31,6 +31,7 @@ from ._checks import (
     say_overflow,
     try_to_read,
 )
+from ._streams import has_stream
 from .noise import (
     FEW,
     Noise,
@@ -215,6 +216,7 @@ def _relax_few(logits: Tensor, tau: Dial, beta: Dial) -> Tensor | None:
         and logits.is_cpu
         and may_read_cpu()
         and not has_ranks()
+        and not has_stream()
     ):
         return None
     # log E, of which the noise is the negative; in float64 -log(u) is fine enough near u = 1.

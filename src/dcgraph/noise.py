@@ -8,11 +8,15 @@ from typing import Any, get_args
 
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from ._arguments import Distribution, check_choice
 from ._checks import Dial, broadcasts_into, check_dial, may_read, may_read_cpu, read
+from ._streams import BITS as _BITS
+from ._streams import draw as draw_from_stream
+from ._streams import has_stream
 
 __all__ = ["Distribution", "Noise", "gumbel"]
 
@@ -23,7 +27,6 @@ FEW = 1024
 """Up to so many numbers on the CPU are drawn in fewer operations, from 53 bits in place of 62."""
 
 _LARGEST_EXPONENTIAL = 64.0  # beyond the largest that 53 bits give: -log(u) at u = 0, else infinite
-_BITS = 62
 # The largest number below 1 as a factor keeps u < 1; bits are never 0, which keeps u > 0.
 _SCALES = {
     dtype: (1 - torch.finfo(dtype).eps / 2) * 2.0**-_BITS
@@ -83,10 +86,29 @@ def draw_uniform(
     shape: Sequence[int], generator: torch.Generator | None, device: torch.device
 ) -> Tensor:
     """Float32 in [0, 1)."""
+    if generator is None and has_stream(device):
+        return draw_from_stream("uniform", shape)
     if _own_noise(generator):
         bits = _random_bits(shape, generator, device)
         return (bits >> _BITS - 24).to(torch.float32).mul_(2.0**-24)
     return torch.rand(tuple(shape), dtype=torch.float32, device=device, **_from(generator))
+
+
+def draw_words(count: int, device: torch.device) -> Int[Tensor, " {count}"]:
+    """Random int64 of all 64 bits."""
+    if has_stream(device):
+        return draw_from_stream("words", (count,))
+    return torch.randint(-(1 << 63), (1 << 63) - 1, (count,), device=device)
+
+
+def dropout(
+    values: Float[Tensor, "*shape"], share: float, training: bool = True
+) -> Float[Tensor, "*shape"]:
+    """:func:`torch.nn.functional.dropout`, also of a replica that draws from its own stream."""
+    if not (training and 0 < share < 1 and has_stream(values.device)):
+        return F.dropout(values, share, training)
+    kept = draw_from_stream("uniform", values.shape) >= share
+    return torch.where(kept, values * (1 / (1 - share)), 0.0)
 
 
 def draw_gumbel(
@@ -106,7 +128,8 @@ def draw_minus_gumbel(
     device: torch.device | str | None,
 ) -> Tensor:
     """log E, for who has a factor to multiply with anyway."""
-    if _are_few(shape, device) and not _own_noise(generator):
+    plain = generator is not None or not (has_stream(device) or _own_noise(None))
+    if plain and _are_few(shape, device):
         # In float64 -log(u) is fine enough near u = 1.
         uniform = torch.rand(tuple(shape), dtype=torch.float64, device=device, **_from(generator))
         return uniform.log_().neg_().clamp(max=_LARGEST_EXPONENTIAL).log_().to(dtype)
@@ -156,6 +179,8 @@ def _random_bits(
     shape: Sequence[int], generator: torch.Generator | None, device: torch.device | str | None
 ) -> Tensor:
     """62 random bits each, as int64; not all of them are 0."""
+    if generator is None and has_stream(device):
+        return draw_from_stream("bits", shape)
     bits = torch.randint(1, 1 << _BITS, tuple(shape), device=device, **_from(generator))
     return _of_rank(bits, dist.get_rank()) if _own_noise(generator) else bits
 

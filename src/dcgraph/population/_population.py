@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from operator import index as as_index
 from typing import Any, SupportsIndex, TypeVar
 
 import torch
+import torch.distributed as dist
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn.parameter import is_lazy
@@ -17,8 +20,10 @@ from torch.utils._pytree import tree_map
 from .._checks import unchecked
 from .._dialled import Dialled
 from .._observe import runs_apart, unobserved
+from .._streams import Streams
 from ._capture import CapturedStep
 from ._recurrent import Loop
+from ._share import Share, gathered
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -42,6 +47,13 @@ class Population(nn.Module):
         build: makes a fresh model from torch's global random numbers.
         seeds: one per replica; replica r starts as ``build`` makes it after manual_seed(seeds[r]).
         device: where the replicas are; None is the CPU.
+        own_noise: whether every replica draws its noise from numbers of its own seed, so that its
+            results do not depend on who is in the population. On the CPU only, and what a model
+            draws by torch's own functions is not among it. The default is the group's.
+        group: ranks of torch.distributed to divide the replicas over, such as
+            ``torch.distributed.group.WORLD``. Each then builds and trains its part, without a word
+            to the others; with ``own_noise``, which is the default here, as one process would. See
+            :meth:`gather`.
 
     >>> import torch, dcgraph as dc
     >>> population = dc.Population(lambda: dc.Discrete(4, 3), seeds=range(8))
@@ -67,16 +79,22 @@ class Population(nn.Module):
         build: Callable[[], nn.Module],
         seeds: Collection[SupportsIndex],
         device: torch.device | str | None = None,
+        *,
+        own_noise: bool | None = None,
+        group: dist.ProcessGroup | None = None,
     ) -> None:
         super().__init__()
         if isinstance(seeds, int):
             raise TypeError(f"seeds is an int; pass one seed per replica, such as range({seeds}).")
         if not len(seeds):  # an array has no truth value
             raise ValueError("seeds is empty, but a population has at least one replica.")
+        self._group = group
+        self.share = share_of(len(seeds), group)
+        own = self.share.of([as_index(seed) for seed in seeds])
         models = []
-        for seed in seeds:
+        for seed in own:
             with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(as_index(seed))
+                torch.manual_seed(seed)
                 models.append(build())
         _check(models)
         self.replicas = len(models)
@@ -84,6 +102,9 @@ class Population(nn.Module):
         # In a tuple, so that the same parameters are not listed twice.
         self._call = (_Call(self.stacked),)
         self.to(torch.device("cpu" if device is None else device))
+        self.streams: Streams | None = None
+        if self.device.type == "cpu" and (group is not None if own_noise is None else own_noise):
+            self.streams = Streams([seed_of_noise(seed) for seed in own])
 
     def _stack(self, models: list[nn.Module]) -> None:
         """One of the models becomes all of them: [R, ...] in the place of its own tensors."""
@@ -185,17 +206,22 @@ class Population(nn.Module):
         def one(state: dict[str, Tensor], *own: Any) -> Any:
             return functional_call(call, state, (function, *own))
 
+        streams = self.streams
         if self.replicas > 1:
-            mapped = vmap(one, in_dims=(0, *in_dims), randomness="different")
             if torch.compiler.is_compiling():
-                return mapped(state, *arguments)
+                return vmap(one, (0, *in_dims), randomness="different")(state, *arguments)
             with unchecked():  # under vmap no value can be read, and to try takes its time
-                return mapped(state, *arguments)
+                if streams is None:
+                    return vmap(one, (0, *in_dims), randomness="different")(state, *arguments)
+                drawing = vmap(streams.of(one), (0, 0, *in_dims), randomness="different")
+                return drawing(streams.replicas, state, *arguments)
         # The same without the price of vmap: half of a small step on the CPU.
         # A view, its gradient too.
         squeezed = {name: tensor.squeeze(0) for name, tensor in state.items()}
         own = _of_replica(0, arguments, in_dims)
-        return tree_map(lambda tensor: tensor.unsqueeze(0), one(squeezed, *own))
+        with nullcontext() if streams is None else streams.only(0):
+            result = one(squeezed, *own)
+        return tree_map(lambda tensor: tensor.unsqueeze(0), result)
 
     def _one_by_one(
         self,
@@ -206,14 +232,12 @@ class Population(nn.Module):
     ) -> Any:
         """The same replica after replica: so what each of them does can be observed."""
         (call,) = self._call
-        results = [
-            functional_call(
-                call,
-                {name: tensor[index] for name, tensor in state.items()},
-                (function, *_of_replica(index, arguments, in_dims)),
-            )
-            for index in range(self.replicas)
-        ]
+        results = []
+        for index in range(self.replicas):
+            own = {name: tensor[index] for name, tensor in state.items()}
+            called = function, *_of_replica(index, arguments, in_dims)
+            with nullcontext() if self.streams is None else self.streams.only(index):
+                results.append(functional_call(call, own, called))
         return tree_map(lambda *parts: torch.stack(parts), *results)
 
     def replica(
@@ -250,6 +274,18 @@ class Population(nn.Module):
             for name, buffer in buffers.items():
                 into.get_buffer(name).copy_(buffer)
         return into
+
+    def gather(self, value: Float[Tensor, "replicas *rest"]) -> Float[Tensor, "all *rest"]:
+        """A value of every replica of this rank, such as a loss, of the replicas of all ranks.
+
+        All ranks of the group call it, and get the same. Without a group it is the value.
+        """
+        if len(value) != self.replicas:
+            raise ValueError(
+                f"the value has a first dimension of {len(value)}, but this rank trains "
+                f"{self.replicas} replicas; gather what map returned."
+            )
+        return gathered(value, self.share, self._group)
 
     def capture(self, step: F) -> F:
         """The same training step as a CUDA graph, which is started as one; on the CPU ``step``.
@@ -300,6 +336,18 @@ def _exchange(model: nn.Module, new: dict[int, Tensor]) -> None:
         for name, buffer in module._buffers.items():
             if buffer is not None and id(buffer) in new:
                 module._buffers[name] = new[id(buffer)]
+
+
+def share_of(replicas: int, group: dist.ProcessGroup | None) -> Share:
+    """The part of this rank."""
+    if group is None:
+        return Share(replicas)
+    return Share(replicas, dist.get_rank(group), dist.get_world_size(group))
+
+
+def seed_of_noise(seed: int) -> int:
+    """Other numbers than those of the initial weights, which come from the seed itself."""
+    return int.from_bytes(hashlib.sha256(f"noise {seed}".encode()).digest()[:8], "big") >> 1
 
 
 _RECURRENT = (nn.RNN, nn.LSTM, nn.GRU)

@@ -8,6 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..noise import dropout
+
 State = tuple[Tensor, ...]
 """h of an RNN and a GRU, h and c of an LSTM."""
 
@@ -46,7 +48,7 @@ class Loop(nn.RNNBase):
                 last.append(state)
             sequence = torch.cat(outputs, -1)
             if layer + 1 < self.num_layers:
-                sequence = F.dropout(sequence, self.dropout, self.training)
+                sequence = dropout(sequence, self.dropout, self.training)
         output = sequence.transpose(0, 1) if batched and self.batch_first else sequence
         final = tuple(torch.stack(parts) for parts in zip(*last, strict=True))
         return output, final if self.states > 1 else final[0]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import SupportsIndex
 
 import torch
+import torch.distributed as dist
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -31,8 +32,11 @@ class RowPopulation(Population):
         build: Callable[[], nn.Module],
         seeds: Collection[SupportsIndex],
         device: torch.device | str | None = None,
+        *,
+        own_noise: bool | None = None,
+        group: dist.ProcessGroup | None = None,
     ) -> None:
-        super().__init__(build, seeds, device)
+        super().__init__(build, seeds, device, own_noise=own_noise, group=group)
         named = dict(self.stacked.named_parameters())
         self._shapes = {name: p.shape[1:] for name, p in named.items()}
         self._sizes = [n for shape in self._shapes.values() for n in _size_and_padding(shape)]

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from ....noise import dropout
 from .model import Bidirectional, ComplEx, PathModel, Shape, uniform
 
 LONGEST = 10
@@ -129,7 +130,7 @@ class CoKE(PathModel):
         mask = self.mask.expand_as(source)
         words = torch.cat([source.unsqueeze(1), relations, mask.unsqueeze(1)], 1)
         words = self.enter(words + self.places[: words.shape[1]])
-        words = F.dropout(words, self.dropout, self.training)
+        words = dropout(words, self.dropout, self.training)
         for layer in self.layers:
             words = layer(words)
         query: Tensor = self.compare(F.gelu(self.leave(words[:, -1])))
@@ -158,11 +159,11 @@ class Layer(nn.Module):
             for part in self.attend(words).chunk(3, -1)
         )
         scores = asked @ keys.transpose(-1, -2) / asked.shape[-1] ** 0.5
-        weights = F.dropout(scores.softmax(-1), self.dropout, self.training)
+        weights = dropout(scores.softmax(-1), self.dropout, self.training)
         heard = self.join((weights @ values).transpose(1, 2).flatten(2))
-        words = self.attended(words + F.dropout(heard, self.dropout, self.training))
+        words = self.attended(words + dropout(heard, self.dropout, self.training))
         dense = self.second(F.gelu(self.first(words)))
-        done: Tensor = self.done(words + F.dropout(dense, self.dropout, self.training))
+        done: Tensor = self.done(words + dropout(dense, self.dropout, self.training))
         return done
 
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from ....codebook import cross_entropy
 from ....nodes import Discrete
-from ....noise import Distribution
+from ....noise import Distribution, dropout
 from ....residual import Gate
 from .operators import complex_product, table_uses
 
@@ -87,9 +87,9 @@ class PathModel(nn.Module, ABC):
         return self._compose(start, path, [candidates] * path.shape[1])
 
     def _compose(self, start: Tensor, path: Tensor, candidates: Sequence[Tensor]) -> Tensor:
-        start = F.dropout(start, self.shape.subject_dropout, self.training)
+        start = dropout(start, self.shape.subject_dropout, self.training)
         relations = self.relations.index_select(0, path.long().flatten()).unflatten(0, path.shape)
-        relations = F.dropout(relations, self.shape.relation_dropout, self.training)
+        relations = dropout(relations, self.shape.relation_dropout, self.training)
         return self.queries(start, relations, candidates)
 
     def forward(
@@ -110,8 +110,8 @@ class PathModel(nn.Module, ABC):
         if not self.training:
             return cross_entropy(self.query(source, path, candidates), candidates, target.long())
         dtype = PRECISIONS[self.shape.precision]
-        dropout = self.shape.object_dropout  # only of the answers
-        rows, tables = table_uses(candidates, source.long(), path.shape[1], dtype, dropout)
+        dropped = self.shape.object_dropout  # only of the answers
+        rows, tables = table_uses(candidates, source.long(), path.shape[1], dtype, dropped)
         query = self._compose(rows[:, : self.shape.width], path, tables).to(dtype)
         loss = cross_entropy(query, tables[-1], target.long())
         if self.shape.l2_entities or self.shape.l2_relations:

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int64
 from torch import Tensor
 
+from .....noise import draw_uniform
 from ....engine.task import Batch, Data, fingerprint_of
 from ..settings import AdditionSettings
 from . import images, lists
@@ -93,7 +94,7 @@ def jitter(images: Float[Tensor, "n h w"], strength: float) -> Float[Tensor, "n 
     shift of 1 is half the width of the image. What comes in from outside repeats the border.
     """
     n = images.shape[0]
-    uniform = 2 * torch.rand(n, 2, 3, device=images.device) - 1
+    uniform = 2 * draw_uniform((n, 2, 3), None, images.device) - 1
     identity = torch.eye(2, 3, device=images.device)
     maps = identity + 0.15 * strength * uniform
     grid = F.affine_grid(maps, [n, 1, *images.shape[1:]], align_corners=False)

@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from ..... import kernels
+from .....noise import draw_words
 
 _STEPS = 1 << 16  # of the shares that can be dropped
 
@@ -160,7 +161,7 @@ def kept(shape: tuple[int, ...], dropout: float, device: torch.device) -> Bool[T
     fifth of a training step.
     """
     count = math.prod(shape)
-    words = torch.randint(-(1 << 63), (1 << 63) - 1, (-(-count // 4),), device=device)
+    words = draw_words(-(-count // 4), device)
     return (words.view(torch.int16)[:count] >= round(dropout * _STEPS) - _STEPS // 2).view(shape)
 
 
