@@ -47,6 +47,7 @@ from dcgraph.experiments.engine import Interrupted, checkpoint, loop, models, ru
 from dcgraph.experiments.engine.errors import CheckpointError, DataError, ModelError, RecordError
 from dcgraph.experiments.engine.jobs import Job, file_name, replica_names
 from dcgraph.experiments.engine.metrics import layout
+from dcgraph.experiments.engine.ranks import ONE_RANK
 from dcgraph.experiments.engine.records import read_probes, read_record, write_probes
 from dcgraph.experiments.engine.settings import dials_of, expand, from_dict, parse_sweep
 from dcgraph.experiments.tasks import get_task
@@ -420,7 +421,7 @@ def plans_of_work(home: Path) -> Case:
         path = folder / "plan.json"
         path.write_bytes(damage.json(content))
         jobs = [Job(one, folder / f"{one.seed}.json") for one in replicas]
-        planned = runs._plan(TASK, jobs, path, torch.device("cpu"), None, 2)
+        planned = runs._plan(TASK, jobs, path, torch.device("cpu"), None, 2, 1)
         assert sorted(one.seed for group in planned for one in group) == [0, 1, 2]
 
     return case
@@ -445,7 +446,7 @@ def checkpoints(home: Path) -> Case:
             file.write_bytes(damage.binary(whole))
         else:
             torch.save(_damaged_checkpoint(damage, content, progress), file)
-        run = loop._Run(TASK, replicas, DATA, torch.device("cpu"), None, loop.Callbacks())
+        run = loop._Run(TASK, replicas, DATA, torch.device("cpu"), None, None, ONE_RANK)
         run.load(file)
         if damage.chance(0.2):
             warnings.simplefilter("ignore")  # weights may be NaN, and then it says so

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import io
 import logging
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,6 +26,8 @@ from ..engine.errors import (
     Ended,
     Interrupted,
     ModelError,
+    OtherRankError,
+    RanksError,
     RecordError,
 )
 from ..figures import FIGURES, Figure
@@ -80,9 +83,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with _library_speaks(), _every_signal_to_stop_is_heard():
             call(dcgraph, "dcgraph", words, summaries)
     except CommandError as error:
-        _complain(str(error))
+        if os.environ.get("RANK", "0") == "0":  # all ranks find the same mistake
+            _complain(str(error))
         return error.exit_code
-    except (CheckpointError, DataError, ModelError, RecordError) as error:
+    except OtherRankError:  # which says why
+        return 1
+    except (CheckpointError, DataError, ModelError, RanksError, RecordError) as error:
         _complain(str(error))
         return 1
     except (Interrupted, KeyboardInterrupt) as stop:

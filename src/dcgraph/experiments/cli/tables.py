@@ -6,6 +6,7 @@ import json
 import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,7 +28,7 @@ from ..engine.tables import part as part_of
 from ..tasks import get_table, get_task
 from .parsing import CommandError
 from .progress import show_progress
-from .train import choose_device
+from .train import device_of_rank
 
 if TYPE_CHECKING:
     from ..engine.task import AnyTask
@@ -67,18 +68,29 @@ def reproduce(
         )
     wanted = _wanted(tables, results, rows)
     work = results / f".{'-'.join(names)}"
-    _say_what_runs(names, wanted, work, results)
     if dry:
+        _say_what_runs(names, wanted, work, results)
         return
+    from ..engine.ranks import started_ranks  # start-up time: torch
     from ..engine.runs import perform  # start-up time: torch
 
-    on = choose_device(device)
-    if on.type == "cpu":
-        keep_freed_memory()
-    task = get_task(tables[0].task)
-    jobs = [job for of_row in wanted.values() for job in of_row]
-    for _ in perform(task, jobs, work, device=on, data_dir=data_dir, callbacks=show_progress):
-        pass
+    with started_ranks() as ranks:
+        ranks.by_main(partial(_say_what_runs, names, wanted, work, results))
+        on = ranks.by_each(partial(device_of_rank, device, ranks))
+        if on.type == "cpu":
+            keep_freed_memory()
+        task = get_task(tables[0].task)
+        jobs = [job for of_row in wanted.values() for job in of_row]
+        for _ in perform(
+            *(task, jobs, work),
+            device=on,
+            data_dir=data_dir,
+            callbacks=show_progress,
+            ranks=ranks,
+        ):
+            pass
+    if not ranks.is_main:
+        return
     for table in tables:
         print(f"\n{as_text(table, results)}")
         print(f"Report: {_write_page(table, task, results)}.", flush=True)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from ..engine.loop import Callbacks
     from ..engine.panels import Remark
+    from ..engine.ranks import Ranks
     from ..engine.task import AnyTask
 
 
@@ -171,18 +172,61 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
+def device_of_rank(name: str, ranks: Ranks) -> torch.device:
+    """The same, and of several GPUs the one of this rank."""
+    import torch  # start-up time
+
+    device = choose_device(name)
+    if ranks.world > 1 and device.type == "cuda" and ":" not in name:
+        device = torch.device("cuda", ranks.place % torch.cuda.device_count())
+        torch.cuda.set_device(device)
+    return device
+
+
 def _run(task: AnyTask, replicas: Sequence[Settings], options: Options, command: str) -> None:
+    from ..engine.ranks import started_ranks  # start-up time: torch
+
+    with started_ranks() as ranks:
+        jobs, command = _train(task, replicas, options, command, ranks)
+    if not ranks.is_main:
+        return
+    print(visible(results_of(jobs)))
+    remarks = _remarks(task, jobs, options)
+    for remark in remarks:
+        print(visible(f"Warning: {remark.text}" if remark.warning else remark.text))
+    folders = f"Records: {options.out / 'records'}. Models: {options.out / 'models'}."
+    print(folders, flush=True)
+    _write_page(task, jobs, remarks, options, command)
+
+
+def _train(
+    task: AnyTask,
+    replicas: Sequence[Settings],
+    options: Options,
+    command: str,
+    ranks: Ranks,
+) -> tuple[list[Job], str]:
+    """Until all of the jobs have their files; these jobs, and the command that began the run."""
+    from ..engine.ranks import was_restarted  # start-up time: torch
     from ..engine.runs import perform  # start-up time: torch
 
-    device = choose_device(options.device)
+    device = ranks.by_each(lambda: device_of_rank(options.device, ranks))
     plan, work = options.out / "run.json", options.out / "checkpoints"
     records, models = options.out / "records", options.out / "models"
-    check_inside(options.out, records, models, work, options.out / "tensorboard")
     missing = [folder for folder in (options.out, *options.out.parents) if not folder.exists()]
-    if options.resume:
-        replicas, command = _planned(task, plan)
-    else:
+
+    def begin() -> tuple[Sequence[Settings], str]:
+        check_inside(options.out, records, models, work, options.out / "tensorboard")
+        if options.resume:
+            return _planned(task, plan)
+        if was_restarted() and plan.exists():
+            begun = _planned(task, plan)
+            if begun[1] == command:  # else it is another run
+                return begun
         _write_plan(plan, task, replicas, command)
+        return replicas, command
+
+    replicas, command = ranks.by_main(begin)
     if device.type == "cpu":
         keep_freed_memory()
     names = dict(zip(replicas, replica_names(replicas), strict=True))
@@ -190,9 +234,10 @@ def _run(task: AnyTask, replicas: Sequence[Settings], options: Options, command:
         Job(settings, records / f"{name}.json", models / f"{name}.safetensors")
         for settings, name in names.items()
     ]
-    print(
-        f"{count(len(jobs))} of {task.name} on {device}; the run is in {options.out}.", flush=True
-    )
+    if ranks.is_main:
+        place = f"{device}" if ranks.world == 1 else f"{ranks.world} ranks, {device.type}"
+        line = f"{count(len(jobs))} of {task.name} on {place}; the run is in {options.out}."
+        print(line, flush=True)
 
     def callbacks(population: Sequence[Settings]) -> Callbacks:
         shown = show_progress(population)
@@ -210,22 +255,19 @@ def _run(task: AnyTask, replicas: Sequence[Settings], options: Options, command:
             data_dir=options.data_dir,
             at_once=options.at_once or None,
             callbacks=callbacks,
+            ranks=ranks,
         ):
             pass
     except (ValueError, DataError) as error:  # settings that do not fit the data, or no data
-        if not options.resume and not list(work.glob("*.pt")):
+        begun = options.resume or not ranks.is_main or list(work.glob("*.pt"))
+        if not begun:
             shutil.rmtree(work, ignore_errors=True)
             plan.unlink()  # nothing has begun: the corrected command may use the folder
             with suppress(OSError):  # which is no longer there, unless something else is in it
                 for folder in missing:
                     folder.rmdir()
         raise CommandError(str(error), 2) from error
-    print(visible(results_of(jobs)))
-    remarks = _remarks(task, jobs, options)
-    for remark in remarks:
-        print(visible(f"Warning: {remark.text}" if remark.warning else remark.text))
-    print(f"Records: {records}. Models: {models}.", flush=True)
-    _write_page(task, jobs, remarks, options, command)
+    return jobs, command
 
 
 def _write_plan(plan: Path, task: AnyTask, replicas: Sequence[Settings], command: str) -> None:

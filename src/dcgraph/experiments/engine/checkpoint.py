@@ -12,7 +12,7 @@ from .errors import CheckpointError, shortened
 from .files import write_atomically
 
 _FORMAT = "dcgraph checkpoint"
-_VERSION = 4
+_VERSION = 5
 
 
 def save(path: Path, content: dict[str, Any]) -> None:

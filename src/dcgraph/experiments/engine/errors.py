@@ -19,6 +19,17 @@ class RecordError(ValueError):
     """Why a record cannot be used."""
 
 
+class RanksError(Exception):
+    """Why ranks cannot train together, or no longer."""
+
+
+class OtherRankError(Exception):
+    """Another rank has failed, and says why; this one has nothing to add."""
+
+    def __init__(self, rank: int, said: str) -> None:
+        super().__init__(f"rank {rank} has failed: {said}")
+
+
 class Interrupted(Exception):  # noqa: N818 (not an error: somebody asked for it)
     """Ctrl-C or another signal to stop came; the work so far is in the checkpoint."""
 

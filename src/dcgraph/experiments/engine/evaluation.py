@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from typing import Any
 
@@ -97,7 +98,8 @@ class Evaluator:
         batch = self._data.batch(rows, training=False)
         self._probed = model = self._population.replica(index, into=self._probed)
         # Summed, as in training: the gradient of an example is that of its own loss.
-        report = probe(model, lambda: self._task.loss(model, batch).sum())
+        with aside(self._population, index):
+            report = probe(model, lambda: self._task.loss(model, batch).sum())
         return [_rounded(asdict(reading)) for reading in report.readings]
 
     def final(
@@ -112,17 +114,24 @@ class Evaluator:
         calibration: list[dict[str, float]] = [{} for _ in self._replicas]
         if "validation" in self._data.splits:
             seen = self._data.only("validation")
-            calibration = [
-                self._task.calibrate(model(index), settings, seen)
-                for index, settings in enumerate(self._replicas)
-            ]
+            for index, settings in enumerate(self._replicas):
+                with aside(self._population, index):
+                    calibration[index] = self._task.calibrate(model(index), settings, seen)
         test = self.metrics(weights, "test", [True] * len(self._replicas))
-        measured = [
-            {metric: values[index] for metric, values in test.items()}
-            | self._task.final_metrics(model(index), settings, self._data, calibration[index])
-            for index, settings in enumerate(self._replicas)
-        ]
+        measured: list[Metrics] = []
+        for index, settings in enumerate(self._replicas):
+            with aside(self._population, index):
+                own = self._task.final_metrics(
+                    model(index), settings, self._data, calibration[index]
+                )
+            measured.append({metric: values[index] for metric, values in test.items()} | own)
         return calibration, measured
+
+
+def aside(population: RowPopulation, index: int) -> AbstractContextManager[None]:
+    """Inside, what is drawn is a matter of that replica, and its training does not notice."""
+    streams = population.streams
+    return nullcontext() if streams is None else streams.aside(index)
 
 
 def probed_rows(data: Data, split: str) -> Batch:

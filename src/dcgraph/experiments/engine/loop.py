@@ -8,7 +8,8 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,17 @@ import torch
 from torch import Tensor
 
 from ..._dialled import dialled
+from ..._streams import Streams
 from ...population._rows import RowPopulation
+from ...population._share import Share
 from . import checkpoint
 from .errors import CheckpointError, Interrupted
 from .evaluation import Evaluator, where
 from .metrics import Metric
 from .order import Evaluations, one_seed, order_of_epoch, schedule_of_epoch
 from .outcome import Evaluation, Outcome
+from .provenance import hardware
+from .ranks import ONE_RANK, Ranks, joined
 from .settings import Settings, dials_of
 from .step import Stepper, batches_per_epoch, check_like
 from .task import AnyTask, Data
@@ -105,6 +110,7 @@ def train(
     resume: bool = False,
     compiled: bool | None = None,
     callbacks: Callbacks | None = None,
+    ranks: Ranks = ONE_RANK,
 ) -> Outcome:
     """Train replicas of one structure as one program.
 
@@ -112,6 +118,10 @@ def train(
     by the metric that the task monitors on the validation split (on the test split, if there is no
     validation split). What the task calibrates is calibrated there too, before the test. A
     replica whose loss or gradient is not finite stops there and changes nothing in the others.
+
+    Several ranks divide the replicas among them, and rank 0 has what all of them found. On the CPU
+    every replica draws from random numbers of its own seed, so that the number of ranks makes no
+    difference to the bit; except for a population of one, which is computed by other operations.
 
     Args:
         task: what to train.
@@ -123,13 +133,14 @@ def train(
         resume: go on from that file, if it exists.
         compiled: whether to compile the step; by default only for long runs on CUDA. (On the CPU
             it took 30 to 50 s and the step was no faster.)
-        callbacks: who hears how it goes.
+        callbacks: who hears how it goes, on rank 0.
+        ranks: this rank among the others; all of them call this with the same arguments.
 
     Raises:
         Interrupted: after Ctrl-C, when the checkpoint is written.
     """
-    run = _Run(task, replicas, data, torch.device(device), compiled, callbacks or Callbacks())
-    if resume and save_to is not None and save_to.exists():
+    run = _Run(task, replicas, data, torch.device(device), compiled, callbacks, ranks)
+    if resume and save_to is not None:
         run.load(save_to)
     return run.finish(save_to, save_every)
 
@@ -142,14 +153,18 @@ class _Run:
         data: Data,
         device: torch.device,
         compiled: bool | None,
-        callbacks: Callbacks,
+        callbacks: Callbacks | None,
+        ranks: Ranks,
     ) -> None:
         if not replicas or any(r.structure() != replicas[0].structure() for r in replicas):
             raise ValueError("the replicas of a population differ only in settings per replica.")
         for split in ("train", "test"):
             if split not in data.splits:
                 raise ValueError(f"there is no split {split!r}; a task needs it.")
-        self.task, self.replicas, self.callbacks = task, list(replicas), callbacks
+        self.task, self.everyone, self.ranks = task, list(replicas), ranks
+        self.callbacks = callbacks if callbacks and ranks.is_main else Callbacks()
+        self.share = Share(len(replicas), ranks.rank, ranks.world)
+        self.replicas = replicas = self.share.of(self.everyone)
         self.data = data.to(device)
         first = self.replicas[0]
         self.batches = batches_per_epoch(data, first.batch)
@@ -158,14 +173,16 @@ class _Run:
         # The noise of a population depends on the seeds of all its replicas.
         torch.manual_seed(one_seed([replica.seed for replica in replicas]))
         seeds = [replica.seed for replica in replicas]
-        self.population = RowPopulation(lambda: task.model(first), seeds, device)
+        self.population = RowPopulation(lambda: task.model(first), seeds, device, own_noise=True)
         if compiled and device.type != "cuda":
             raise ValueError("compiled=True pays only on CUDA; leave it out on the CPU.")
         if compiled is None:
             long_enough = self.steps >= _COMPILE_FROM * len(self.batches)
             compiled = device.type == "cuda" and long_enough and task.execution(first).compiles
         self.stepper = Stepper(
-            task, self.population, replicas, self.data, self.steps, compiled=compiled
+            *(task, self.population, replicas, self.data, self.steps),
+            together=self.share.total,
+            compiled=compiled,
         )
         self.every = max(1, per_epoch // first.schedule_steps)
         self.dials = dials_of(self.replicas, self.every)
@@ -197,15 +214,16 @@ class _Run:
                 self.so_far.seconds = time.monotonic() - began
                 if self.so_far.step in self.evaluated:
                     self._evaluate()
-                asked, done = asked_to_stop(), self.so_far.step == self.steps
-                due = asked or done or time.monotonic() - saved >= save_every
-                if save_to is not None and due:
+                late = self.ranks.is_main and time.monotonic() - saved >= save_every
+                any_alive = bool(self.stepper.trainer_state.alive.any())
+                asked, due, alive = self.ranks.largest(asked_to_stop(), late, any_alive)
+                if save_to is not None and (asked or due or self.so_far.step == self.steps):
                     self.so_far.seconds = time.monotonic() - began
                     self.save(save_to)
                     saved = time.monotonic()
                 if asked:
                     raise Interrupted(asked)
-                if not bool(self.stepper.trainer_state.alive.any()):
+                if not alive:
                     break
         self.so_far.seconds = time.monotonic() - began
         return self._outcome()
@@ -258,87 +276,148 @@ class _Run:
         self.best.update(weights, [float("nan") if m is None else m for m in monitored], step)
         probes = self.evaluator.probes(alive) if step in self.probed else []
         loss = where(losses, alive)
-        evaluation = Evaluation(step, loss, metrics, probes)
+        own = Evaluation(step, loss, metrics, probes).part(self.share.kept)
+        evaluation = Evaluation.joined(self.ranks.everyones(own))
         self.so_far.curve.append(evaluation)
         self.callbacks.evaluation(evaluation)
         self._report_stopped()
 
     def _report_stopped(self) -> None:
-        for index, step in enumerate(self.stepper.trainer_state.stopped_at.tolist()):
+        own = self.stepper.trainer_state.stopped_at[self.share.kept].tolist()
+        for index, step in enumerate(joined(self.ranks.at_main(own))):
             if step >= 0 and index not in self.reported:
                 self.reported.add(index)
-                self.callbacks.stopped(self.replicas[index], step)
+                self.callbacks.stopped(self.everyone[index], step)
 
     def _outcome(self) -> Outcome:
         self._report_stopped()
-        stopped = self.stepper.trainer_state.stopped_at.tolist()
         calibration, metrics = self.evaluator.final(self.best.weights)
-        return Outcome(
+        outcome = Outcome(
             replicas=self.replicas,
             population=self.population,
             best_weights=self.best.weights,
             best_step=self.best.step,
-            stopped_at=[step if step >= 0 else None for step in stopped],
+            stopped_at=[
+                k if k >= 0 else None for k in self.stepper.trainer_state.stopped_at.tolist()
+            ],
             curve=self.so_far.curve,
             calibration=calibration,
             metrics=metrics,
             seconds=self.so_far.seconds,
             steps=self.steps,
+            hardware=hardware(self.population.device, self.ranks.world),
             selected_by=self.evaluator.selected_by,
         )
+        return outcome if self.ranks.world == 1 else self._of_all_ranks(outcome)
+
+    def _of_all_ranks(self, outcome: Outcome) -> Outcome:
+        """On rank 0 with what the others have found, on the CPU; elsewhere as it is."""
+        kept = self.share.kept
+        own = {name: getattr(outcome, name)[kept] for name in _PER_REPLICA}
+        parts = self.ranks.at_main(own | {"best_weights": own["best_weights"].cpu()})
+        if not self.ranks.is_main:
+            return outcome
+        found: dict[str, Any] = {name: joined([part[name] for part in parts]) for name in parts[0]}
+        found["best_weights"] = torch.cat([part["best_weights"] for part in parts])
+        first, seeds = self.everyone[0], [one.seed for one in self.everyone]
+        population = RowPopulation(lambda: self.task.model(first), seeds)
+        if dialled(population):
+            dials_of(self.everyone, self.every).attach(population).seek(self.so_far.step)
+        return replace(outcome, replicas=self.everyone, population=population, **found)
 
     def save(self, path: Path) -> None:
-        device = self.population.device
-        content: dict[str, Any] = {
-            "task": self.task.name,
-            "replicas": json.dumps([asdict(replica) for replica in self.replicas]),
-            "data": self.data.fingerprint,
-            "progress": self.so_far.to_json(),
-            "state": self.stepper.state(),
-            "best": {
-                "weights": self.best.weights,
-                "value": self.best.value,
-                "step": self.best.step,
-            },
-            "random": torch.get_rng_state(),
+        """All ranks call it; rank 0 writes one file, that any number of ranks can go on from."""
+        parts = self.ranks.at_main(self._own_state())
+
+        def write() -> None:
+            content = {
+                "task": self.task.name,
+                "replicas": json.dumps([asdict(replica) for replica in self.everyone]),
+                "data": self.data.fingerprint,
+                "progress": self.so_far.to_json(),
+            }
+            checkpoint.save(path, content | _together(parts))
+
+        self.ranks.by_main(write)
+
+    def _own_state(self) -> dict[str, Any]:
+        """What changes in training, of the replicas that are this rank's own."""
+        kept, device, streams = self.share.kept, self.population.device, self.population.streams
+        each = {f"state.{name}": tensor for name, tensor in self.stepper.state().items()}
+        each["best.weights"] = self.best.weights
+        if streams is not None:
+            each["streams"] = streams.state()
+        own: dict[str, Any] = {
+            name: tensor if name in _COMMON else tensor[kept] for name, tensor in each.items()
         }
-        if device.type == "cuda":
-            content["random_cuda"] = torch.cuda.get_rng_state(device)
-        checkpoint.save(path, content)
+        if self.ranks.world > 1:
+            own = {name: tensor.cpu() for name, tensor in own.items()}
+        own |= {"best.value": self.best.value[kept], "best.step": self.best.step[kept]}
+        own["random"] = [torch.get_rng_state()]
+        own["random_cuda"] = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
+        return own
 
     def load(self, path: Path) -> None:
-        content = checkpoint.load(path)
-        mine = json.dumps([asdict(replica) for replica in self.replicas])
-        for name, value, what in (
-            ("task", self.task.name, "another task"),
-            ("replicas", mine, "other settings"),
-            ("data", self.data.fingerprint, "other data"),
-        ):
-            if content.get(name) != value:
-                raise CheckpointError(
-                    f"{str(path)!r} was made with {what}; choose another --out, or delete it."
-                )
-        try:
-            self._restore(content)
-        except Exception as error:  # torch raises all sorts of errors
-            raise checkpoint.damaged(path, error) from error
+        """Go on from a file, if it is there; all ranks call it, and rank 0 reads."""
+
+        def read() -> dict[str, Any] | None:
+            if not path.exists():
+                return None
+            content = checkpoint.load(path)
+            mine = json.dumps([asdict(replica) for replica in self.everyone])
+            for name, value, what in (
+                ("task", self.task.name, "another task"),
+                ("replicas", mine, "other settings"),
+                ("data", self.data.fingerprint, "other data"),
+            ):
+                if content.get(name) != value:
+                    raise CheckpointError(
+                        f"{str(path)!r} was made with {what}; choose another --out, or delete it."
+                    )
+            return content
+
+        def restore(content: dict[str, Any]) -> None:
+            try:
+                self._restore(content)
+            except Exception as error:  # torch raises all sorts of errors
+                raise checkpoint.damaged(path, error) from error
+
+        content = self.ranks.by_main(read)
+        if content is not None:
+            self.ranks.by_each(partial(restore, content))
 
     def _restore(self, content: dict[str, Any]) -> None:
         """What :meth:`save` has saved; nothing is believed unseen, for it comes from a file."""
-        progress, best = _Progress.from_json(content["progress"]), content["best"]
-        replicas = len(self.replicas)
-        progress.check(self.steps, replicas, self.evaluated, self.evaluator.selected_by)
-        check_like("best weights", best["weights"], self.population.weights)
-        for name, kind in (("value", float), ("step", int)):
-            kinds = [type(one) for one in best[name]] if isinstance(best[name], list) else []
-            if kinds != [kind] * replicas:
-                raise ValueError(f"best {name} is not a list of {replicas} of {kind.__name__}")
-        if not all(0 <= step <= progress.step for step in best["step"]):
+        total, trained = self.share.total, slice(self.share.trained.start, self.share.trained.stop)
+
+        def own(name: str) -> Any:
+            found = content[name]
+            if not isinstance(found, list | Tensor) or len(found) != total:
+                raise ValueError(f"{name} is not of {total} replicas")
+            return found[trained]
+
+        progress = _Progress.from_json(content["progress"])
+        progress.check(self.steps, total, self.evaluated, self.evaluator.selected_by)
+        weights = own("best.weights")
+        check_like("best weights", weights, self.population.weights)
+        best = {}
+        for name, kind in (("best.value", float), ("best.step", int)):
+            best[name] = own(name)
+            if any(type(one) is not kind for one in content[name]):
+                raise ValueError(f"{name} is not a list of {kind.__name__}")
+        if not all(0 <= step <= progress.step for step in best["best.step"]):
             raise ValueError(f"best weights of a step after {progress.step}")
-        if any(math.isnan(value) for value in best["value"]):
+        if any(math.isnan(value) for value in best["best.value"]):
             raise ValueError("best value is NaN")
-        check_like("random", content["random"], torch.get_rng_state())
-        self.stepper.load_state(content["state"])
+        self._check_random(content)
+        self.stepper.load_state(
+            {
+                name: content[f"state.{name}"]
+                if f"state.{name}" in _COMMON
+                else own(f"state.{name}")
+                for name in self.stepper.state()
+            }
+        )
         state = self.stepper.trainer_state
         if (step := int(state.step)) != progress.step:
             raise ValueError(f"step {step} and step {progress.step}")
@@ -348,13 +427,59 @@ class _Run:
         ):
             raise ValueError("replicas that have and have not stopped")
         # A copy: what a file says is one tensor may be one number in memory, or need a gradient.
-        weights = torch.empty_like(self.population.weights).copy_(best["weights"].detach())
-        self.best = _Best(weights, best["value"], best["step"])
+        weights = torch.empty_like(self.population.weights).copy_(weights.detach())
+        self.best = _Best(weights, best["best.value"], best["best.step"])
         self.so_far = progress
         self._set_dials()
-        torch.set_rng_state(content["random"])
-        if self.population.device.type == "cuda" and "random_cuda" in content:
-            torch.cuda.set_rng_state(content["random_cuda"], self.population.device)
+        self._restore_random(content, own("streams") if "streams" in content else None)
+
+    def _check_random(self, content: dict[str, Any]) -> None:
+        for name in ("random", "random_cuda"):
+            if not isinstance(content[name], list):
+                raise ValueError(f"{name} is not a list")
+        for state in content["random"]:
+            check_like("random", state, torch.get_rng_state())
+
+    def _restore_random(self, content: dict[str, Any], of_streams: Tensor | None) -> None:
+        """Go on with the same random numbers.
+
+        Those that a rank had for all its replicas cannot be divided anew. So with another number of
+        ranks, or on another kind of device, others take their place, of the same distribution.
+        """
+        streams, device, step = self.population.streams, self.population.device, self.so_far.step
+        seeds = [replica.seed for replica in self.replicas]
+        alike = len(content["random"]) == self.ranks.world
+        if alike:
+            torch.set_rng_state(content["random"][self.ranks.rank])
+        else:
+            torch.manual_seed(one_seed([*seeds, step]))
+        if device.type == "cuda" and alike and content["random_cuda"]:
+            torch.cuda.set_rng_state(content["random_cuda"][self.ranks.rank], device)
+        if streams is not None and of_streams is not None:
+            check_like("streams", of_streams, streams.state())
+            streams.load_state(of_streams)
+        elif streams is not None:
+            self.population.streams = Streams([one_seed([seed, step]) for seed in seeds])
+
+
+_PER_REPLICA = ("best_weights", "best_step", "stopped_at", "calibration", "metrics")
+"""What an outcome has of each replica; its curve has been joined already."""
+
+_COMMON = frozenset({"state.step", "state.cursors"})
+"""What all replicas, and so all ranks, have in common."""
+
+
+def _together(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What the ranks have saved, as one process would have it."""
+    if len(parts) == 1:
+        return parts[0]
+    whole: dict[str, Any] = {}
+    for name, first in parts[0].items():
+        if isinstance(first, list):
+            whole[name] = joined([part[name] for part in parts])
+        else:
+            whole[name] = first if name in _COMMON else torch.cat([part[name] for part in parts])
+    return whole
 
 
 _STOPS = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import NoneType
 from typing import Any
@@ -37,6 +38,22 @@ class Evaluation:
             if readings is not None:
                 checked_readings(readings)
 
+    def part(self, where: slice) -> Evaluation:
+        """Of some of the replicas."""
+        metrics = {metric: values[where] for metric, values in self.metrics.items()}
+        return Evaluation(self.step, self.loss[where], metrics, self.probes[where])
+
+    @staticmethod
+    def joined(parts: Sequence[Evaluation]) -> Evaluation:
+        """Of the replicas of several ranks."""
+        metrics = {
+            metric: [value for part in parts for value in part.metrics[metric]]
+            for metric in parts[0].metrics
+        }
+        loss = [value for part in parts for value in part.loss]
+        probes = [readings for part in parts for readings in part.probes]
+        return Evaluation(parts[0].step, loss, metrics, probes)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for a checkpoint."""
         metrics = [{"metric": to_fields(m), "values": v} for m, v in self.metrics.items()]
@@ -62,6 +79,7 @@ class Outcome:
     metrics: list[Metrics]
     seconds: float
     steps: int
+    hardware: str
     selected_by: Metric  # the metric by which the best weights are the best
 
     def score(self, index: int) -> float:

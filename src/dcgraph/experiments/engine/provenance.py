@@ -34,8 +34,9 @@ def _git(folder: Path, *arguments: str) -> str:
     return answer.stdout.strip() if answer.returncode == 0 else ""
 
 
-def hardware(device: torch.device) -> str:
+def hardware(device: torch.device, ranks: int = 1) -> str:
     """As a user would name it."""
+    one = f"{torch.get_num_threads()} CPU threads ({platform.machine()})"
     if device.type == "cuda":
-        return f"one {torch.cuda.get_device_name(device)}"
-    return f"{torch.get_num_threads()} CPU threads ({platform.machine()})"
+        one = f"one {torch.cuda.get_device_name(device)}"
+    return one if ranks == 1 else f"{ranks} ranks with {one} each"

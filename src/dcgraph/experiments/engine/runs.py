@@ -6,7 +6,9 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -16,7 +18,8 @@ from .jobs import Job, finished_record
 from .loop import Callbacks, train
 from .models import save_model
 from .outcome import Outcome
-from .provenance import code_version, hardware
+from .provenance import code_version
+from .ranks import ONE_RANK, Ranks
 from .records import (
     Curve,
     PopulationInfo,
@@ -42,20 +45,30 @@ def perform(
     data_dir: Path | None = None,
     at_once: int | None = None,
     callbacks: Callable[[Sequence[Settings]], Callbacks] | None = None,
+    ranks: Ranks = ONE_RANK,
 ) -> Iterator[Outcome]:
     """Train the jobs that have no record yet: those alike in structure together, as many as fit.
 
     The folder ``work`` holds the plan, that is which replicas form a population, and a checkpoint
     for each population; what was cut off goes on from there. It is removed at the end, and no two
     processes may work in it at a time. Jobs of equal settings are trained once.
+
+    Several ranks divide each population among them. Rank 0 plans, writes all files, and has the
+    whole outcome.
     """
     device = torch.device(device)
-    jobs_with: dict[Settings, list[Job]] = {}
-    for job in jobs:
-        jobs_with.setdefault(job.settings, []).append(job)
-    with only_process_in(work):
-        for population in _plan(task, jobs, work / "plan.json", device, data_dir, at_once):
-            data = task.data(population[0], data_dir)
+    settings = json.dumps([asdict(job.settings) for job in jobs])
+    ranks.check_alike(
+        {"code": code_version(), "torch": torch.__version__, "settings": fingerprint_of(settings)}
+    )
+    with ExitStack() as stack:
+        ranks.by_main(lambda: stack.enter_context(only_process_in(work)))
+        plan = partial(
+            _plan, task, jobs, work / "plan.json", device, data_dir, at_once, ranks.world
+        )
+        for population in ranks.by_main(plan):
+            data = ranks.main_first(partial(task.data, population[0], data_dir))
+            ranks.check_alike({"data": data.fingerprint})
             outcome = train(
                 task,
                 population,
@@ -63,14 +76,20 @@ def perform(
                 device=device,
                 save_to=work / f"{population_name(population)}.pt",
                 resume=True,
-                callbacks=callbacks(population) if callbacks else None,
+                callbacks=callbacks(population) if callbacks and ranks.is_main else None,
+                ranks=ranks,
             )
-            for index, record in enumerate(make_records(task, outcome, data)):
-                for job in jobs_with[population[index]]:
-                    if finished_record(job) is None:
-                        _keep(task, job, outcome, index, record)
+            ranks.by_main(partial(_keep_all, task, jobs, outcome, data))
             yield outcome
-        shutil.rmtree(work, ignore_errors=True)
+        ranks.by_main(partial(shutil.rmtree, work, ignore_errors=True))
+
+
+def _keep_all(task: AnyTask, jobs: Sequence[Job], outcome: Outcome, data: Data) -> None:
+    """The files of a population, as far as they are missing."""
+    for index, record in enumerate(make_records(task, outcome, data)):
+        for job in jobs:
+            if job.settings == outcome.replicas[index] and finished_record(job) is None:
+                _keep(task, job, outcome, index, record)
 
 
 def _keep(task: AnyTask, job: Job, outcome: Outcome, index: int, record: Record) -> None:
@@ -87,7 +106,7 @@ def make_records(task: AnyTask, outcome: Outcome, data: Data) -> list[Record]:
     """One record per replica of a population, bad ones included."""
     steps = [evaluation.step for evaluation in outcome.curve]
     measured = list(outcome.curve[0].metrics) if outcome.curve else []
-    code, machine = code_version(), hardware(outcome.population.device)
+    code = code_version()
     population = PopulationInfo(population_name(outcome.replicas), len(outcome.replicas))
     return [
         Record(
@@ -95,7 +114,7 @@ def make_records(task: AnyTask, outcome: Outcome, data: Data) -> list[Record]:
             settings=asdict(settings),
             code=code,
             data=data.fingerprint,
-            hardware=machine,
+            hardware=outcome.hardware,
             torch=torch.__version__,
             seconds=round(outcome.seconds, 1),
             steps=outcome.steps,
@@ -143,6 +162,7 @@ def _plan(
     device: torch.device,
     data_dir: Path | None,
     at_once: int | None,
+    ranks: int,
 ) -> list[list[Settings]]:
     """The populations still to train: those of an earlier plan, then what it does not cover.
 
@@ -159,7 +179,7 @@ def _plan(
             covered.update(population)
     rest = list(dict.fromkeys(j.settings for j in jobs if j.settings in missing - covered))
     for alike in populations(rest):
-        room = at_once or _replicas_that_fit(task, alike[0], device, data_dir)
+        room = at_once or ranks * _replicas_that_fit(task, alike[0], device, data_dir)
         planned += [alike[k : k + room] for k in range(0, len(alike), room)]
     if planned:
         write_json(path, [[asdict(s) for s in population] for population in planned])

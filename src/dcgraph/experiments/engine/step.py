@@ -41,6 +41,7 @@ class Stepper:
         data: Data,
         steps: int,
         *,
+        together: int | None = None,
         compiled: bool = False,
     ) -> None:
         self._task, self._population, self._data = task, population, data
@@ -72,7 +73,8 @@ class Stepper:
         ] = {}
         self._asked_before: set[tuple[str, str]] = set()
         self._evaluated = torch.empty_like(population.weights)
-        self._evaluated_at_once = _EVALUATED_AT_ONCE.get(device.type, 4096) // count
+        # Also those on other ranks: what is drawn in an evaluation depends on how it is divided.
+        self._evaluated_at_once = _EVALUATED_AT_ONCE.get(device.type, 4096) // (together or count)
         if device.type == "cuda":
             free, _ = torch.cuda.mem_get_info(device)
             per_example = max(1.0, saved_bytes(task, replicas[0], data) / self.batch)
@@ -80,7 +82,7 @@ class Stepper:
             self._evaluated_at_once = min(self._evaluated_at_once, fitting)
         self._execution = task.execution(self._settings)
         if (most := self._execution.evaluated_at_once) is not None:
-            self._evaluated_at_once = min(self._evaluated_at_once, most // count)
+            self._evaluated_at_once = min(self._evaluated_at_once, most // (together or count))
         self._evaluated_at_once = max(1, self._evaluated_at_once)
 
     def state(self) -> dict[str, Tensor]:
