@@ -1,9 +1,9 @@
 """How exact the functions over a codebook are at each precision, whichever way is chosen.
 
-python benchmarks/accuracy.py; --table prints the record as Markdown. The reference is float64 on
-the same numbers, rounded to the precision of the row. An error is the largest one of all entries,
-over the largest entry. The times, of one
-thread, say what exact logits cost; of what is by hand they are against itself, as a control.
+python benchmarks/accuracy.py; --table prints the record as Markdown, as in docs/codebook-inside.md.
+The reference is float64 on the same numbers, rounded to the precision of the row. An error is the
+largest one of all entries, over the largest entry. The times, of one thread, say what exact logits
+cost; of what is by hand they are against itself, as a control.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import partial
 from statistics import median
 
 import torch
-from common import Record, main, markdown, records
+from common import Record, csv_of, main, markdown, records
 from torch import Tensor
 
 import dcgraph as dc
@@ -113,25 +113,41 @@ def _of_a_node(device: str) -> list[Record]:
     return found
 
 
+_ERRORS = ["mixture", "gradient of the queries", "gradient of the codebook"]
+_TIME = "time against by hand"
+
+
 def table() -> str:
-    """Of all records."""
+    """Of all records, from the size on at which times are measured; one table per device."""
     parts = []
     for record in records("accuracy"):
         lines = [
             [
-                f"{row['categories']:,}",
-                f"{record['queries']} x {row['dim']}",
+                f"{row['categories']:,} x {row['dim']}",
                 row["precision"],
                 row["way"],
                 *(f"{error:.1e}" for error in row["errors"]),
                 "-" if row["time"] is None else f"{row['time']:.1f}x",
             ]
             for row in record["rows"]
+            if row["categories"] >= _TIMED_FROM
         ]
-        head = ["categories", "queries", "precision", "way", "mixture", "gradient of the queries"]
-        head += ["gradient of the codebook", "time against by hand"]
-        parts.append(f"On {record['device']}:\n\n{markdown(head, lines)}")
+        head = ["codebook", "precision", "way", *_ERRORS, _TIME]
+        title = f"On {record['device']}, {record['queries']} queries:"
+        parts.append(f"{title}\n\n{markdown(head, lines)}")
     return "\n\n".join(parts)
+
+
+def whole() -> str:
+    """All rows of all records, as CSV."""
+    lines = [
+        [record["device"], row["categories"], record["queries"], row["dim"], row["precision"],
+         row["way"], *row["errors"], row["time"]]
+        for record in records("accuracy")
+        for row in record["rows"]
+    ]  # fmt: skip
+    head = ["device", "categories", "queries", "width", "precision", "way", *_ERRORS, _TIME]
+    return csv_of(head, lines)
 
 
 if __name__ == "__main__":

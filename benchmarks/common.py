@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import csv
+import io
 import json
 import os
 import platform
@@ -77,6 +79,13 @@ def markdown(head: list[str], rows: list[list[str]]) -> str:
     return "\n".join([lines[0], "|" + "---|" * len(head), *lines[1:]])
 
 
+def csv_of(head: list[str], rows: list[list[Any]]) -> str:
+    """A table with all that was measured, for a file; what is None was not."""
+    lines = io.StringIO()
+    csv.writer(lines, lineterminator="\n").writerows([head, *rows])
+    return lines.getvalue()
+
+
 GAINS = ["replica-steps against plain", "of it one replica", "of it replication"]
 """Heads of the columns that :func:`gains` fills."""
 
@@ -93,6 +102,16 @@ def gains(row: Record, rows: Sequence[Record]) -> list[str]:
     if single is None:
         return [*cells, "-", "-"]
     return [*cells, f"{single:.2f}x", f"{row['speedup'] / single:.2f}x"]
+
+
+def steps_of_replicas(rows: Sequence[Record]) -> str:
+    """A table of ways to train and of numbers of replicas, all measured on one device."""
+    lines = []
+    for row in rows:
+        setup = "-" if row["setup_s"] is None else f"{row['setup_s']:.1f} s"
+        cells = [row["way"], str(row["replicas"]), setup, f"{row['ms_per_step']:.2f}"]
+        lines.append([*cells, *gains(row, rows)])
+    return markdown(["way", "replicas", "set-up", "ms per step", *GAINS], lines)
 
 
 def _machine(device: str) -> str:

@@ -1,7 +1,7 @@
 """Speed of ListOps training against one model trained the plain way, from one run.
 
     python benchmarks/listops.py            # measure on the CPU, and on CUDA where there is one
-    python benchmarks/listops.py --table    # the records as a table, as in benchmarks/README.md
+    python benchmarks/listops.py --table    # the records as tables, in docs/speed-training.md
 
 The model is the paper's: two LSTMs, five rounds of messages, four discretisations; batches of 100.
 The plain way writes it for one model with torch's own layers: eager, batches of one exact length,
@@ -20,14 +20,12 @@ from dataclasses import replace
 import torch
 import torch.nn.functional as F
 from common import (
-    GAINS,
     Contender,
     Record,
-    gains,
     main,
-    markdown,
     records,
     seconds_per_step,
+    steps_of_replicas,
     stopwatch,
 )
 from torch import Tensor, nn
@@ -206,23 +204,19 @@ def measure(name: str) -> Record:
 
 
 def table() -> str:
-    """The records as Markdown."""
-    rows = []
+    """The records as Markdown, one table per device."""
+    parts = []
     for record in records("listops"):
-        for row in record["rows"]:
-            setup = "-" if row["setup_s"] is None else f"{row['setup_s']:.1f} s"
-            cells = [str(row["replicas"]), setup, f"{row['ms_per_step']:.2f}"]
-            cells += gains(row, record["rows"])
-            rows.append([record["device"], record["lengths"], row["way"], *cells])
-    head = ["device", "tokens", "way", "replicas", "set-up", "ms per step", *GAINS]
-    memory = [
-        f"\nPeak memory of a step at {LONG} tokens, {record['device']}: "
-        + ", ".join(f"{way} {size / 2**20:,.0f} MiB" for way, size in record["peak_bytes"].items())
-        + " a replica."
-        for record in records("listops")
-        if record["peak_bytes"]
-    ]
-    return markdown(head, rows) + "\n".join(["", *memory] if memory else [])
+        lengths = str(record["lengths"])
+        lengths = f"{lengths} tokens" if lengths.isdigit() else f"lengths {lengths}"
+        parts.append(f"On {record['device']}, {lengths}:\n\n{steps_of_replicas(record['rows'])}")
+        if record["peak_bytes"]:
+            sizes = (f"{way} {size / 2**20:,.0f} MiB" for way, size in record["peak_bytes"].items())
+            parts.append(
+                f"Peak memory of a step at {LONG} tokens, {record['device']}: "
+                f"{', '.join(sizes)} a replica."
+            )
+    return "\n\n".join(parts)
 
 
 if __name__ == "__main__":

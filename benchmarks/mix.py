@@ -1,7 +1,7 @@
 """Speed and memory of mix, choose and cross_entropy over a codebook, against whole matrices.
 
     python benchmarks/mix.py            # measure on the CPU, and on CUDA where there is one
-    python benchmarks/mix.py --table    # the records as a table, as in docs/codebook.md
+    python benchmarks/mix.py --table    # the records as tables, in docs/speed-codebook.md
 
 Whole matrices are measured at every precision that ours are; noise and softmax are in float32.
 A run takes about five minutes on 2 CPU cores, and a few on an H200, where it compiles kernels.
@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from common import Record, main, markdown, records
+from common import Record, csv_of, main, markdown, records
 from torch import Tensor
 
 import dcgraph as dc
@@ -336,50 +336,115 @@ def compete(
 
 
 def _cells(row: Record, rows: list[Record]) -> list[str]:
+    """A row to print while it is measured."""
     size = [row["task"], f"{row['n']:,}", f"{row['rows']} x {row['dim']}"]
-    size += [row["precision"], "dense" if row["way"] == "plain" else row["way"]]  # older records
+    size += [row["precision"], row["way"]]
     if "forward" not in row:
         return [*size, "out of memory", "", "", "", "", ""]
-    memory = "-" if row["bytes"] is None else f"{row['bytes'] / 1e6:,.0f}"
     return [
         *size,
         _milliseconds(row["forward"]),
         _milliseconds(row["backward"]) if UNITS[row["task"]][1] else "-",
-        f"{row['speedup']:.1f}x" if "speedup" in row else "-",
-        _like_for_like(row, rows),
+        _times(row.get("speedup")),
+        _times(_gain(row, rows)),
         f"{row['of_floor']:.0%}",
-        memory,
+        _megabytes(row["bytes"]),
     ]
 
 
-def _like_for_like(row: Record, rows: list[Record]) -> str:
-    """Against whole matrices at the row's own precision, where that was measured."""
-    if row["way"] == WHOLE:
-        return "-"
+def _whole_matrices(row: Record, rows: list[Record]) -> Record:
+    """The row of whole matrices for the same at the same precision; empty where there is none."""
     same = ("task", "rows", "dim", "n", "precision")
     for other in rows:
-        if other["way"] == WHOLE and "total" in other and all(other[k] == row[k] for k in same):
-            return f"{other['total'] / row['total']:.1f}x"
-    return "-"
+        if other["way"] == WHOLE and all(other[k] == row[k] for k in same):
+            return other
+    return {}
+
+
+def _gain(row: Record, rows: list[Record]) -> float | None:
+    """Against whole matrices at the row's own precision, where that was measured."""
+    other = {} if row["way"] == WHOLE else _whole_matrices(row, rows)
+    return other["total"] / row["total"] if "total" in other and "total" in row else None
 
 
 def _milliseconds(seconds: float) -> str:
     return f"{1000 * seconds:.3f}" if seconds < 0.01 else f"{1000 * seconds:,.1f}"
 
 
-_HEAD = [
-    *("task", "categories", "queries", "precision", "way", "forward, ms", "backward, ms"),
-    *("against whole matrices in float32", "same precision", "share of the floor", "memory, MB"),
-]
+def _megabytes(size: int | None) -> str:
+    return "-" if size is None else f"{size / 1e6:,.0f}"
 
 
-def table() -> str:
-    """The records as Markdown, one table per device."""
-    parts = []
+def _times(ratio: float | None) -> str:
+    return "-" if ratio is None else f"{ratio:.1f}x"
+
+
+def _pairs(rows: list[Record], *first: str) -> str:
+    """A table in which whole matrices and what dcgraph takes for them share a row."""
+    lines = []
+    for row in rows:
+        if row["way"] == WHOLE or _forced(row):
+            continue
+        other = _whole_matrices(row, rows)
+        n = f"{row['n']:,}" if row["rows"] <= 512 else f"{row['n']:,}, {row['rows']:,} queries"
+        cells = [n if name == "categories" else str(row[name]) for name in first]
+        out = "out of memory" if other else "-"
+        cells += [_milliseconds(o["total"]) if "total" in o else out for o in (other, row)]
+        cells += [_times(_gain(row, rows))]
+        cells += [_megabytes(o["bytes"]) if "bytes" in o else "-" for o in (other, row)]
+        lines.append(cells)
+    head = ["function" if name == "task" else name for name in first]
+    head += ["whole matrices, ms", "dcgraph, ms", "times as fast", "whole matrices, MB"]
+    return markdown([*head, "dcgraph, MB"], lines)
+
+
+def _forced(row: Record) -> bool:
+    """Whether another way than the one that is taken by itself was measured, to compare them."""
+    return bool(row["way"] == "blockwise" and row["dim"] == 64 and row["rows"] > 64)
+
+
+def table(part: str = "") -> str:
+    """The records as Markdown: one part, or all of them.
+
+    "wide" and "narrow" are mix on a GPU, at width 512 and 64; "others" are the other functions
+    there, in bfloat16; "cpu" are all functions on a CPU.
+    """
+    parts = {}
     for record in records("mix"):
-        parts.append(f"On {record['device']}:")
-        parts.append(markdown(_HEAD, [_cells(row, record["rows"]) for row in record["rows"]]))
-    return "\n\n".join(parts) or "There is no record of it yet."
+        rows, on = record["rows"], f"On {record['device']}"
+        if "CPU" in record["device"]:
+            title = f"{on}, 64 queries of width 64, float32:"
+            parts["cpu"] = f"{title}\n\n{_pairs(rows, 'task', 'categories')}"
+            continue
+        for name, dim in (("wide", 512), ("narrow", 64)):
+            shown = [row for row in rows if (row["task"], row["dim"]) == ("mix", dim)]
+            title = f"{on}, 512 queries of width {dim}:"
+            parts[name] = f"{title}\n\n{_pairs(shown, 'categories', 'precision')}"
+        shown = [row for row in rows if row["task"] != "mix" and row["dim"] == 512]
+        shown = [row for row in shown if row["precision"] == "bf16"]
+        title = f"{on}, 512 queries of width 512, bfloat16:"
+        parts["others"] = f"{title}\n\n{_pairs(shown, 'task', 'categories')}"
+    return parts[part] if part else "\n\n".join(parts.values())
+
+
+def whole() -> str:
+    """All rows of all records, as CSV."""
+    lines = []
+    for record in records("mix"):
+        for row in record["rows"]:
+            cells = [record["device"], *(row[k] for k in ("task", "n", "rows", "dim"))]
+            cells += [row["precision"], row["way"]]
+            if "total" not in row:
+                lines.append([*cells, "out of memory", *[None] * 5])
+                continue
+            backward = 1000 * row["backward"] if UNITS[row["task"]][1] else None
+            ratios = row.get("speedup"), _gain(row, record["rows"]), row["of_floor"]
+            memory = None if row["bytes"] is None else row["bytes"] / 1e6
+            numbers = 1000 * row["forward"], backward, *ratios, memory
+            lines.append([*cells, *(None if x is None else round(x, 3) for x in numbers)])
+    head = ["device", "function", "categories", "queries", "width", "precision", "way"]
+    head += ["forward, ms", "backward, ms", "against whole matrices in float32"]
+    return csv_of([*head, "same precision", "share of the floor", "memory, MB"], lines)
 
 
 if __name__ == "__main__":

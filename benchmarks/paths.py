@@ -1,7 +1,7 @@
 """Speed of training on path queries against a step that torch does the plain way, from one run.
 
     python benchmarks/paths.py            # measure on the CPU, and on CUDA where there is one
-    python benchmarks/paths.py --table    # the records as a table
+    python benchmarks/paths.py --table    # the records as tables, in docs/speed-paths.md
 
 A step is that of the paper's model on a graph of the size of WN11: 38,696 entities with 512 numbers
 each, 512 queries, one to five relations. The plain way makes the matrix of all scores, adds noise,
@@ -21,10 +21,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
-from common import Contender, Record, main, markdown, records, seconds_per_step, stopwatch
+from common import (
+    Contender,
+    Record,
+    csv_of,
+    main,
+    markdown,
+    records,
+    seconds_per_step,
+    stopwatch,
+)
 from torch import Tensor, nn
 
 import dcgraph as dc
@@ -219,28 +229,55 @@ def measure(name: str) -> Record:
 
 
 def table() -> str:
-    """The records as Markdown."""
-    rows = []
+    """The records as Markdown, one table per device, a row for each length and precision."""
+    parts = []
     for record in records("paths"):
-        entities = f"{record['size']['entities']:,}"
+        lines = []
         for row in record["rows"]:
-            what = [str(row["hops"]), row["way"], row["precision"], f"{row['ms_per_step']:.2f}"]
-            ratios = [f"{ratio:.2f}x" for ratio in row["speedups"]]
-            rows.append([record["device"], entities, *what, *ratios, _like_for_like(row, record)])
-    head = ["device", "entities", "relations", "way", "precision", "ms per step"]
-    head += [f"against {way} in float32" for way in ("parts apart", "one product")]
-    return markdown([*head, "against the faster plain way, same precision"], rows)
+            if row["way"] == DCGRAPH:
+                times = [_time(way, row, record) for way in (USUAL, LEAN, DCGRAPH)]
+                shown = ["-" if time is None else f"{time:.2f}" for time in times]
+                like = _like_for_like(row, record)
+                ratios = ["-" if like is None else f"{like:.2f}x", f"{row['speedups'][0]:.2f}x"]
+                lines.append([str(row["hops"]), row["precision"], *shown, *ratios])
+        head = ["relations", "precision", *(f"{way}, ms" for way in ("parts apart", "one product"))]
+        head += ["dcgraph, ms", "against the faster", "against parts apart in float32"]
+        title = f"On {record['device']}, {record['size']['entities']:,} entities:"
+        parts.append(f"{title}\n\n{markdown(head, lines)}")
+    return "\n\n".join(parts)
 
 
-def _like_for_like(row: Record, record: Record) -> str:
+def whole() -> str:
+    """All rows of all records, as CSV."""
+    lines: list[list[Any]] = []
+    for record in records("paths"):
+        for row in record["rows"]:
+            like = _like_for_like(row, record)
+            ratios = [*row["speedups"], like]
+            lines.append(
+                [record["device"], *record["size"].values(), row["hops"], row["way"],
+                 row["precision"], round(row["ms_per_step"], 3),
+                 *(None if ratio is None else round(ratio, 2) for ratio in ratios)]
+            )  # fmt: skip
+    head = ["device", *("entities", "complex numbers", "queries"), "relations", "way", "precision"]
+    head += ["ms per step", "against parts apart in float32", "against one product in float32"]
+    return csv_of([*head, "against the faster of the two at the same precision"], lines)
+
+
+def _time(way: str, row: Record, record: Record) -> float | None:
+    """Milliseconds that another way takes for the same, where that was measured."""
+    for other in record["rows"]:
+        alike = (other["hops"], other["precision"]) == (row["hops"], row["precision"])
+        if alike and other["way"] == way:
+            return float(other["ms_per_step"])
+    return None
+
+
+def _like_for_like(row: Record, record: Record) -> float | None:
     """Against the faster of the plain ways at the row's own precision, where that was measured."""
-    plain_times = [
-        float(other["ms_per_step"])
-        for other in record["rows"]
-        if other["way"] in (USUAL, LEAN)
-        and (other["hops"], other["precision"]) == (row["hops"], row["precision"])
-    ]
-    return f"{min(plain_times) / row['ms_per_step']:.2f}x" if plain_times else "-"
+    times = (_time(way, row, record) for way in (USUAL, LEAN))
+    plain_times = [time for time in times if time is not None]
+    return min(plain_times) / float(row["ms_per_step"]) if plain_times else None
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Speed of a population against training one model the plain way, from one run.
 
     python benchmarks/population.py            # measure on the CPU, and on CUDA where there is one
-    python benchmarks/population.py --table    # the records as a table, as in benchmarks/README.md
+    python benchmarks/population.py --table    # the records as tables, in docs/speed-training.md
 
 The model is the paper's addition network, the batch is 16. The images are random numbers in the
 shapes of MNIST: a step takes the same time whatever the pixels are. A run takes about a minute on
@@ -18,14 +18,12 @@ from functools import partial
 import torch
 import torch.nn.functional as F
 from common import (
-    GAINS,
     Contender,
     Record,
-    gains,
     main,
-    markdown,
     records,
     seconds_per_step,
+    steps_of_replicas,
     stopwatch,
 )
 from torch import Tensor, nn
@@ -174,16 +172,13 @@ def _row(contender: Contender, times: list[float], plain_time: float) -> Record:
 
 
 def table() -> str:
-    """The records as Markdown; of the plain ways the faster one."""
-    rows = []
+    """The records as Markdown, one table per device; of the plain ways the faster one."""
+    parts = []
     for record in records("population"):
         fastest = min(record["plain"], key=lambda row: float(row["ms_per_step"]))
-        for row in (fastest, *record["population"]):
-            setup = "-" if row["setup_s"] is None else f"{row['setup_s']:.1f} s"
-            cells = [str(row["replicas"]), setup, f"{row['ms_per_step']:.2f}"]
-            cells += gains(row, [fastest, *record["population"]])
-            rows.append([record["device"], row["way"], *cells])
-    return markdown(["device", "way", "replicas", "set-up", "ms per step", *GAINS], rows)
+        rows = [fastest, *record["population"]]
+        parts.append(f"On {record['device']}:\n\n{steps_of_replicas(rows)}")
+    return "\n\n".join(parts)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Seconds that it takes to draw the path queries of a graph, to prepare and to answer them.
 
     python benchmarks/queries.py            # measure on the CPU, and on CUDA where there is one
-    python benchmarks/queries.py --table    # the records as a table
+    python benchmarks/queries.py --table    # the records as a table, in docs/speed-paths.md
 
 Drawn are all paths of FB15k-237, as for the paper's table. To prepare the test queries of a graph
 is to find everything that is right for them; that is done once and kept. A model with random

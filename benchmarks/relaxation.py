@@ -1,7 +1,7 @@
 """Speed and tail of gumbel_softmax against torch's own, and of a node, as ratios from one run.
 
     python benchmarks/relaxation.py            # measure on the CPU, and on CUDA where there is one
-    python benchmarks/relaxation.py --table    # the records as a table, as in benchmarks/README.md
+    python benchmarks/relaxation.py --table    # the records as tables, in docs/speed-relaxation.md
 
 A run takes about a minute on 2 CPU cores. It writes benchmarks/results/relaxation-DEVICE.json.
 """
@@ -207,8 +207,8 @@ def kernel_noise(categories: int) -> Callable[[], Tensor]:
     return draw
 
 
-def table() -> str:
-    """The records as Markdown."""
+def table(part: str = "") -> str:
+    """The records as Markdown: one of three tables, or all of them."""
     speed, node, tail = [], [], []
     for record in records("relaxation"):
         for row in record["relaxation"]:
@@ -222,12 +222,12 @@ def table() -> str:
         for name, seen in record["tail"].items():
             ties = f"{seen['ties']} of {seen['draws']}"
             tail.append([record["device"], name, ties, f"{seen['largest']:.2f}"])
-    tables = (
-        markdown(["device", "shape", "against torch", "share of copy bandwidth"], speed),
-        markdown(["device", "vectors", "categories", "against three lines by hand"], node),
-        markdown(["device", "sampler", "ties for the largest", "largest value"], tail),
-    )
-    return "\n\n".join(tables)
+    tables = {
+        "speed": markdown(["device", "shape", "against torch", "share of copy bandwidth"], speed),
+        "node": markdown(["device", "vectors", "categories", "against three lines by hand"], node),
+        "tail": markdown(["device", "sampler", "ties for the largest", "largest value"], tail),
+    }
+    return tables[part] if part else "\n\n".join(tables.values())
 
 
 if __name__ == "__main__":

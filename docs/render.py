@@ -173,7 +173,10 @@ def _table(mark: re.Match[str]) -> str:
 
 
 def _benchmark(mark: re.Match[str]) -> str:
-    return benchmark_table(mark["name"], *([mark["part"]] if mark["part"] else []))
+    table = benchmark_table(mark["name"], *([mark["part"]] if mark["part"] else []))
+    if mark["name"] not in _with_files():
+        return table
+    return f"{table}\n\n[All rows and columns](tables/benchmark-{mark['name']}.csv)."
 
 
 def _example(mark: re.Match[str]) -> str:
@@ -254,7 +257,16 @@ def rows_without_records() -> str:
 def tables() -> dict[Path, str]:
     """Every table with all of its columns, as the files that the pages link to."""
     folder = ROOT / "docs" / "tables"
-    return {folder / f"{name}.csv": as_csv(get_table(name), RESULTS) for name in TABLES}
+    made = {folder / f"{name}.csv": as_csv(get_table(name), RESULTS) for name in TABLES}
+    for name in _with_files():
+        made[folder / f"benchmark-{name}.csv"] = _script("benchmarks", name)["whole"]()
+    return made
+
+
+def _with_files() -> list[str]:
+    """The benchmarks whose pages show a part of what was measured, and link to a file with all."""
+    programs = sorted((ROOT / "benchmarks").glob("*.py"))
+    return [path.stem for path in programs if "\ndef whole(" in path.read_text()]
 
 
 def notebook() -> str:

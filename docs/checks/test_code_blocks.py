@@ -157,6 +157,10 @@ def test_codebook() -> None:
     names = run("docs/codebook.md")
     assert names["node"].is_large and names["v"].shape == (16, 64)
     assert names["codebook"].grad is not None
+
+
+def test_vector_quantisation() -> None:
+    names = run("docs/vector-quantisation.md")
     nearest = torch.cdist(names["vectors"], names["rows"]).argmin(-1)
     assert torch.equal(names["index"], nearest)
     for value in (names["row"], names["quantised"], names["by_node"]):

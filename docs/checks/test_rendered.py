@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 import runpy
@@ -28,6 +29,19 @@ def test_every_table_is_in_the_docs(name: str) -> None:
     pages = "".join(PAGES.values())
     assert re.search(rf"<!-- table {name}[: ]", pages)
     assert f"](tables/{name}.csv)" in pages
+
+
+def test_every_benchmark_with_a_file_links_to_it() -> None:
+    """Its page shows a part of what was measured; the file has all of it, row by row."""
+    named = RENDER["_with_files"]()
+    assert {"accuracy", "mix", "paths"} <= set(named)
+    for name in named:
+        records = ROOT.glob(f"benchmarks/results/{name}-*.json")
+        measured = sum(len(json.loads(record.read_text())["rows"]) for record in records)
+        file = f"tables/benchmark-{name}.csv"
+        lines = list(csv.reader((ROOT / "docs" / file).read_text().splitlines()))
+        assert len(lines) == 1 + measured and {len(line) for line in lines} == {len(lines[0])}
+        assert any(f"]({file})" in page for page in PAGES.values())
 
 
 def test_the_files_of_the_tables_are_up_to_date() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import importlib
 import sys
 from collections.abc import Callable, Iterator
@@ -36,6 +37,17 @@ def row(way: str, precision: str, ms: float) -> dict[str, Any]:
     return {"hops": 3, "way": way, "precision": precision, "ms_per_step": ms, "speedups": [1, 1]}
 
 
+def cells(table: str) -> list[list[str]]:
+    """The rows of a table in Markdown, without its head."""
+    rows = [line for line in table.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in rows[2:]]
+
+
+def csv_lines(text: str) -> list[list[str]]:
+    """The same of a table for a file."""
+    return list(csv.reader(text.splitlines()))[1:]
+
+
 def test_a_path_step_is_compared_with_the_faster_plain_way_at_its_precision(
     script: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -43,11 +55,17 @@ def test_a_path_step_is_compared_with_the_faster_plain_way_at_its_precision(
     rows = [row(paths.USUAL, "float32", 9.0), row(paths.LEAN, "float32", 8.0)]
     rows += [row(paths.LEAN, "tf32", 3.0), row(paths.DCGRAPH, "float32", 4.0)]
     rows += [row(paths.DCGRAPH, "tf32", 2.0), row(paths.DCGRAPH, "bf16", 1.0)]
-    record = {"device": "a device", "size": {"entities": 10}, "rows": rows}
+    size = {"entities": 10, "dim": 4, "batch": 8}
+    record = {"device": "a device", "size": size, "rows": rows}
     monkeypatch.setattr(paths, "records", lambda name: [record])
-    lines = paths.table().splitlines()[2:]
-    last = [line.split("|")[-2].strip() for line in lines]
-    assert last == ["0.89x", "1.00x", "1.00x", "2.00x", "1.50x", "-"]
+    assert [line[-1] for line in csv_lines(paths.whole())] == [
+        *("0.89", "1.0", "1.0", "2.0", "1.5", "")
+    ]
+    assert cells(paths.table()) == [
+        ["3", "float32", "9.00", "8.00", "4.00", "2.00x", "1.00x"],
+        ["3", "tf32", "-", "3.00", "2.00", "1.50x", "1.00x"],
+        ["3", "bf16", "-", "-", "1.00", "-", "1.00x"],
+    ]
 
 
 def test_mix_is_compared_with_whole_matrices_at_its_precision(
@@ -56,25 +74,39 @@ def test_mix_is_compared_with_whole_matrices_at_its_precision(
     mix = script("mix")
 
     def measured(way: str, precision: str, total: float, **more: Any) -> dict[str, Any]:
-        size = {"task": "mix", "rows": 4, "dim": 8, "n": 10, "bytes": None, "of_floor": 0.5}
-        times = {"forward": total / 2, "backward": total / 2, "total": total}
+        size = {"task": "mix", "rows": 512, "dim": 512, "n": 1000, "bytes": 10**6}
+        times = {"forward": total / 2, "backward": total / 2, "total": total, "of_floor": 0.5}
         return {**size, **times, "precision": precision, "way": way, **more}
 
     rows = [measured(mix.WHOLE, "float32", 8.0), measured(mix.WHOLE, "TF32", 3.0, speedup=8 / 3)]
-    rows += [measured("plain", "float32", 4.0, speedup=2.0)]
+    rows += [measured("dense", "float32", 4.0, speedup=2.0)]
     rows += [measured("blockwise", "TF32", 2.0, speedup=4.0)]
-    rows += [measured("blockwise", "bf16", 1.0, speedup=8.0), measured("x", "bf16", 1.0, n=11)]
-    monkeypatch.setattr(mix, "records", lambda name: [{"device": "a device", "rows": rows}])
-    cells = [line.split("|") for line in mix.table().splitlines()[4:]]
-    shown = [tuple(line[k].strip() for k in (5, 8, 9)) for line in cells]
-    assert shown == [
-        ("whole matrices", "-", "-"),
-        ("whole matrices", "2.7x", "-"),
-        ("dense", "2.0x", "2.0x"),
-        ("blockwise", "4.0x", "1.5x"),
-        ("blockwise", "8.0x", "-"),
-        ("x", "-", "-"),
+    rows += [measured("blockwise", "bf16", 1.0, speedup=8.0, bytes=None)]
+    rows += [{"task": "mix", "rows": 2048, "dim": 64, "n": 1000, "precision": "bf16",
+              "way": mix.WHOLE}]  # fmt: skip
+    rows += [measured("streaming", "bf16", 1.0, rows=2048, dim=64)]
+    rows += [measured("blockwise", "bf16", 2.0, rows=512, dim=64)]  # is not what is taken
+    rows += [measured("blockwise", "bf16", 2.0, task="choose")]
+    monkeypatch.setattr(mix, "records", lambda name: [{"device": "one GPU", "rows": rows}])
+    assert cells(mix.table("wide")) == [
+        ["1,000", "float32", "8,000.0", "4,000.0", "2.0x", "1", "1"],
+        ["1,000", "TF32", "3,000.0", "2,000.0", "1.5x", "1", "1"],
+        ["1,000", "bf16", "-", "1,000.0", "-", "-", "-"],
     ]
+    assert cells(mix.table("narrow")) == [
+        ["1,000, 2,048 queries", "bf16", "out of memory", "1,000.0", "-", "-", "1"]
+    ]
+    (other,) = cells(mix.table("others"))
+    assert other[:4] == ["choose", "1,000", "-", "2,000.0"]
+    ratios = [(line[6], *line[9:11]) for line in csv_lines(mix.whole())]
+    assert ratios[:5] == [
+        (mix.WHOLE, "", ""),
+        (mix.WHOLE, "2.667", ""),
+        ("dense", "2.0", "2.0"),
+        ("blockwise", "4.0", "1.5"),
+        ("blockwise", "8.0", ""),
+    ]
+    assert len(ratios) == len(rows)
 
 
 def test_whole_matrices_are_measured_at_every_precision(
