@@ -74,7 +74,8 @@ bench: .venv/dev  ## speed against torch's own and the plain way, as ratios from
 	$(BIN)/python benchmarks/queries.py
 	$(BIN)/python benchmarks/asking.py
 
-# Longer than the tests, with a record each: what docs/what-we-promise.md shows after `make tables`.
+# Longer than the tests, with a record each: what docs/what-we-promise.md and
+# docs/how-it-is-tested.md show after `make tables`.
 coverage: .venv/dev  ## lines and branches of the library that its tests run
 	$(BIN)/python promises/covered.py
 

@@ -279,15 +279,11 @@ def table(part: str = "calibration") -> str:
         )  # fmt: skip
     if part == "candidates":
         rules = ("range", "kind", "auto")
-        head = [
-            "graph",
-            "entities",
-            *(f"{rule}: {what}" for rule in rules for what in ("left", "lost")),
-        ]
+        head = ["graph", *(f"{rule}: {what}" for rule in rules for what in ("left", "lost"))]
         return markdown(
             head,
             [
-                [row["graph"], f"{row['entities']:,}",
+                [row["graph"],
                  *(f"{100 * row[rule][what]:.{digits}f}" for rule in rules
                    for what, digits in (("left", 0), ("lost", 2)))]
                 for _, row in rows

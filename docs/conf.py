@@ -56,6 +56,7 @@ html_math_renderer = "mathml"
 html_show_sphinx = False
 html_copy_source = False
 html_theme_options = {"navigation_with_keys": True}
+highlight_language = "none"  # what a command prints is no Python
 pygments_style = "friendly"
 pygments_dark_style = "monokai"
 

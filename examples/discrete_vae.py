@@ -5,7 +5,7 @@
 
 The images are the 1,797 real digits of 8 x 8 pixels that come with the package, black and white:
 1,100 for training, 200 for validation, 497 for the test, mostly by other writers. Every setting is
-in the table, each tested once, with its last weights. docs/distributions.md discusses it.
+in the table, each tested once, with its last weights. docs/discrete-vae.md discusses it.
 """
 
 from __future__ import annotations

@@ -107,6 +107,12 @@ def test_frameworks(
     )
     assert own.dials.schedule_steps == 12
     assert names["saved"]["dials"] == {"calls": 4, "every": 1}
+
+
+@pytest.mark.filterwarnings("ignore")  # of the exporter
+def test_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = run("docs/export.md")
     twice = torch.cat([names["x"], names["x"]])
     torch.testing.assert_close(torch.tensor(names["found"]), names["model"](twice))
     torch.testing.assert_close(names["program"](twice), names["model"](twice))

@@ -190,11 +190,6 @@ def test_no_path_of_a_machine_is_in_a_page(path: Path) -> None:
 
 
 COLUMNS, WORDS = 7, 1250
-BEING_MENDED = {
-    "docs/asking.md",
-    "docs/two-methods.md",
-    "docs/chain-does-not-train.md",
-}  # TO DELETE
 
 
 def without_code(page: str) -> str:
@@ -226,7 +221,6 @@ def test_the_check_counts_columns_and_words_of_prose() -> None:
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_pages_are_short_and_tables_narrow(path: Path) -> None:
     """Else a page is split by subject; a table shows what matters, and links to a file with all."""
-    if path.relative_to(ROOT).as_posix() not in BEING_MENDED:
-        page = path.read_text()
-        assert columns(page) <= COLUMNS
-        assert words(page) <= WORDS
+    page = path.read_text()
+    assert columns(page) <= COLUMNS
+    assert words(page) <= WORDS
