@@ -1,4 +1,4 @@
-# Two commands need nothing but Python (3.11 or 3.12) and make: `make demo` and `make test`.
+# Two commands need nothing but Python (3.11, 3.12 or 3.13) and make: `make demo` and `make test`.
 # Both set up a virtual environment in .venv first and reuse it while it is up to date.
 
 PYTHON ?= python3

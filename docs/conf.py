@@ -13,7 +13,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 from sphinx.application import Sphinx
 
 import dcgraph
+from dcgraph.experiments.cli.tables import write_page
+from dcgraph.experiments.engine.records import read_probes, read_record
 from dcgraph.experiments.playground.build import build
+from dcgraph.experiments.report import Replica, write_report
+from dcgraph.experiments.tasks import get_table, get_task
 
 project = "dcgraph"
 author = "dcgraph contributors"
@@ -70,13 +74,27 @@ def _within(text: list[str]) -> None:
         text[0] = text[0].replace(link, here)
 
 
-def _add_playground(app: Sphinx, error: Exception | None) -> None:
-    """The page that `dcgraph playground` writes stands beside the others."""
-    if error is None and app.builder.format == "html":
-        (Path(app.outdir) / "playground.html").write_text(build())
+def _add_pages(app: Sphinx, error: Exception | None) -> None:
+    """Pages that commands write stand beside the others: the playground, and two reports."""
+    if error is not None or app.builder.format != "html":
+        return
+    out, root = Path(app.outdir), Path(__file__).parents[1]
+    (out / "playground.html").write_text(build())
+    table = get_table("addition-ablation")
+    page = out / "report-addition-ablation.html"
+    write_page(table, get_task(table.task), root / "results", page)
+    record = root / "results" / "listops" / "shipped" / "seed-0.json"
+    model = root / "src" / "dcgraph" / "experiments" / "tasks" / "listops" / "best.safetensors"
+    write_report(
+        out / "report-listops.html",
+        get_task("listops"),
+        [Replica("preset best", read_record(record), read_probes(record), model)],
+        title="dcgraph: listops, the model in the package",
+        command="dcgraph train listops --preset best",
+    )
 
 
 def setup(app: Sphinx) -> None:
     app.connect("source-read", lambda app, name, text: _within(text))
-    app.connect("build-finished", _add_playground)
+    app.connect("build-finished", _add_pages)
     app.connect("include-read", lambda app, path, name, text: _within(text))

@@ -13,8 +13,9 @@ import os
 import re
 import runpy
 import sys
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -22,7 +23,7 @@ from unittest import mock
 from dcgraph.experiments import cli
 from dcgraph.experiments.engine.metrics import spread
 from dcgraph.experiments.engine.tables import Cell, Table, as_csv, cells, made_of, part, was_run
-from dcgraph.experiments.tasks import TABLES, get_table
+from dcgraph.experiments.tasks import TABLES, get_table, get_task
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
@@ -193,6 +194,7 @@ _FILLS: dict[str, Callable[[re.Match[str]], str]] = {
     rf"benchmark {_NAME}(: (?P<part>\w+))?": _benchmark,
     rf"example {_NAME}": _example,
     rf"promise {_NAME}": _promise,
+    rf"presets {_NAME}: (?P<part>[\w, -]+)": lambda mark: preset_table(mark["name"], mark["part"]),
     r"help(?P<command>(?: [\w-]+)*)": lambda mark: (
         f"```text\n{help_of(mark['command'].split())}\n```"
     ),
@@ -374,6 +376,45 @@ def help_of(command: Sequence[str]) -> str:
     with narrow_terminal, contextlib.redirect_stdout(shown), contextlib.suppress(SystemExit):
         cli.main([*command, "--help"])
     return shown.getvalue().strip()
+
+
+def reasons() -> dict[tuple[str, str], dict[str, tuple[str, str]]]:
+    """Where the values of presets are from and why, by task and presets, and then by setting."""
+    found: dict[tuple[str, str], dict[str, tuple[str, str]]] = {}
+    for title, lines in tomllib.loads((ROOT / "docs" / "presets.toml").read_text()).items():
+        task, _, presets = title.partition(".")
+        of_one = found[task, presets] = {}
+        for names, (source, reason) in lines.items():
+            for k, name in enumerate(names.split(", ")):
+                if name in of_one:
+                    raise ValueError(f"presets.toml: {title}: {name} has two reasons.")
+                of_one[name] = source, "the same" if k else reason
+    return found
+
+
+def preset_table(task: str, presets: str) -> str:
+    """What presets of a task have in place of its defaults, and why.
+
+    Raises:
+        ValueError: a value has no reason, or a reason no value.
+    """
+    loaded, names = get_task(task), presets.split(", ")
+    default, shown = loaded.settings(), [loaded.presets[name] for name in names]
+    fitted = {setting for name in names for setting in loaded.open_settings.get(name, ())}
+    values = {
+        one.name: [getattr(settings, one.name) for settings in (default, *shown)]
+        for one in fields(loaded.settings)
+    }
+    differing = {name for name, some in values.items() if set(some) != {some[0]}} | fitted
+    why = reasons()[task, presets]
+    if wrong := differing ^ set(why):
+        raise ValueError(f"presets.toml: {task}.{presets}: value or reason only: {sorted(wrong)}.")
+    header = ("setting", "default", *(f"`{name}`" for name in names), "from", "why")
+    lines = []
+    for name, reason in why.items():
+        start, *own = (str(value) for value in values[name])
+        lines.append((f"`{name}`", start, *(["fitted"] if name in fitted else own), *reason))
+    return _markdown(header, lines)
 
 
 def _script(folder: str, name: str) -> dict[str, Any]:

@@ -38,3 +38,16 @@ def test_the_list_of_what_is_installed_is_whole() -> None:
     known.add(listed["metadata"]["component"]["bom-ref"])
     for entry in listed["dependencies"]:
         assert {entry["ref"], *entry["dependsOn"]} <= known
+
+
+def test_ci_runs_targets_of_the_makefile_on_every_python_that_is_named() -> None:
+    workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
+    makefile = (ROOT / "Makefile").read_text()
+    steps = re.findall(r"- run: (.*)", workflow)
+    assert steps and all(step.startswith("make ") for step in steps)
+    targets = {name for step in steps for name in step.split("#")[0].split()[1:]}
+    assert targets <= set(re.findall(r"^([a-z-]+):", makefile, flags=re.MULTILINE))
+    classifiers = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["classifiers"]
+    versions = [name.split(" :: ")[-1] for name in classifiers if "Python :: 3" in name]
+    assert re.search(r"python: \[(.*)\]", workflow)[1] == ", ".join(f'"{v}"' for v in versions)  # type: ignore[index]
+    assert f"({', '.join(versions[:-1])} or {versions[-1]})" in makefile

@@ -43,11 +43,11 @@ def test_readme(capsys: pytest.CaptureFixture[str]) -> None:
     torch.manual_seed(0)
     names = run("README.md")
     shown = capsys.readouterr().out
-    plain, start = re.findall(r"^nodes\.0 +0 +\S+ +(\S+)", shown, flags=re.MULTILINE)
+    plain, start = re.findall(r"^1 +0 +\S+ +(\S+)", shown, flags=re.MULTILINE)
     assert float(plain) < 1e-5 and float(start) > 1e-3, "what its comments say"
-    assert "nodes.9[0]: " in shown
+    assert "19[0]: " in shown
     assert names["dials"].schedule_steps == 100
-    assert names["model"].nodes[0].alpha == 1, "at the end of its schedule"
+    assert names["model"][1].alpha == 1, "at the end of its schedule"
 
 
 def test_five_minutes() -> None:

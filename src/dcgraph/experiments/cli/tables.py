@@ -93,7 +93,9 @@ def reproduce(
         return
     for table in tables:
         print(f"\n{as_text(table, results)}")
-        print(f"Report: {_write_page(table, task, results)}.", flush=True)
+        page = results / "reports" / f"{table.name}.html"
+        write_page(table, task, results, page)
+        print(f"Report: {page}.", flush=True)
 
 
 def _wanted(tables: Sequence[Table], results: Path, rows: Sequence[str]) -> RowsOfJobs:
@@ -189,7 +191,7 @@ def _published(wanted: RowsOfJobs, results: Path) -> dict[Job, Record]:
     return found
 
 
-def _write_page(table: Table, task: AnyTask, results: Path) -> Path:
+def write_page(table: Table, task: AnyTask, results: Path, page: Path) -> None:
     """The page of all runs of a table. Their models are not kept, so it shows none at work."""
     from ..report import Replica, write_report  # start-up time: torch and jinja2
 
@@ -202,10 +204,8 @@ def _write_page(table: Table, task: AnyTask, results: Path) -> Path:
                 continue
             group = f"{row.name}, {differing}" if differing else row.name
             shown.append(Replica(group, read_record(job.record), read_probes(job.record)))
-    page = results / "reports" / f"{table.name}.html"
     command = f"dcgraph reproduce {table.name}"
     write_report(page, task, shown, title=table.title.rstrip("."), command=command)
-    return page
 
 
 def table(

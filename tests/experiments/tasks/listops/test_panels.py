@@ -57,6 +57,20 @@ def test_the_panels_are_what_the_model_does(name: str, models: dict[str, Path]) 
             assert sum(bool(right) for _, right in cells) > 50
 
 
+def test_operators_are_computed_as_the_model_in_the_package_does() -> None:
+    """Its closing brackets send nothing, and every one of its trees is right."""
+    model, settings = Commands(TASK).load(None)
+    assert isinstance(model, LatentTree) and model.edges.senders == "values"
+    _, _, *grids = TASK.panels(model, settings, small_data())
+    decoder = TreeDecoder(model)
+    for grid in grids:
+        assert isinstance(grid, Grid)
+        operator = grid.corner.split()[0]
+        texts = [f"[{operator} {a} {b} ]" for a in range(10) for b in range(10)]
+        answers = [reading.answer for reading in read(decoder, list(map(parse, texts)), 5)]
+        assert [int(text) for row in grid.cells for text, _ in row] == answers
+
+
 def test_the_panels_of_a_model_without_a_tree(models: dict[str, Path]) -> None:
     model, settings = Commands(TASK).load(models["flat"])
     (examples,) = TASK.panels(model, settings, small_data())

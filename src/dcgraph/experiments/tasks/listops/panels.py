@@ -28,7 +28,11 @@ def of_model(model: nn.Module, data: Data) -> tuple[Panel, ...]:
     if isinstance(model, LatentTree):
         decoder = TreeDecoder(model)
         counters = _counters(model.edges.encode) if isinstance(model.edges.encode, Counters) else ()
-        return (_readings(read(decoder, expressions, ROUNDS)), *counters, *_operators(decoder))
+        return (
+            _readings(read(decoder, expressions, ROUNDS)),
+            *counters,
+            *_operators(model, decoder),
+        )
     return (_answers(model, expressions),)
 
 
@@ -130,13 +134,17 @@ def _counters(encoder: Counters) -> tuple[Grid]:
     )
 
 
-def _operators(decoder: TreeDecoder) -> Iterable[Grid]:
+def _operators(model: LatentTree, decoder: TreeDecoder) -> Iterable[Grid]:
     """What the model computes along the right edges, for every operator and pair of digits."""
+    silent = model.edges.senders == "values"  # closing brackets, which then send nothing
     digits = range(10)
     for operator in OPERATORS:
         cells = [bytes([operator, ZERO + a, ZERO + b, CLOSE]) for a in digits for b in digits]
         table = tensors_of(cells)
-        decoded = decoder.follow(table["tokens"].long(), table["parents"].long(), ROUNDS)
+        tokens, parents = table["tokens"].long(), table["parents"].long()
+        if silent:
+            parents = parents.masked_fill(tokens == CLOSE, -1)
+        decoded = decoder.follow(tokens, parents, ROUNDS)
         values = [
             (str(answer), answer == tree_of(cell).values[0])
             for answer, cell in zip(decoded.answers.tolist(), cells, strict=True)
