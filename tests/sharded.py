@@ -16,16 +16,22 @@ from unittest import mock
 
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
+from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
 
 import dcgraph as dc
 from dcgraph._checks import unchecked
 from dcgraph._observe import logit_spreads
 from dcgraph.distributed import gather_batch, own_batch, shard_rows
+from dcgraph.distributed._shards import own_rows
 
 N, ROWS, DIM = 1003, 5, 6
+LARGE = 4099
+"""Categories from which on a node in one process makes no matrix of logits either."""
 
 Call = Callable[..., Any]
 
@@ -71,7 +77,7 @@ def both(
         leaves = [
             leaf.clone().requires_grad_() if leaf.is_floating_point() else leaf for leaf in leaves
         ]
-        some = {name: value[..., part] for name, value in (columns or {}).items()}
+        some: dict[str, Any] = {name: value[..., part] for name, value in (columns or {}).items()}
         if per_rank:
             seed = 3 + (dist.get_rank() if group else 0)
             some["generator"] = torch.Generator().manual_seed(seed)
@@ -84,7 +90,7 @@ def both(
             if v.requires_grad
         )
         learned = [leaf for leaf in leaves if leaf.requires_grad]
-        gradients = torch.autograd.grad(total, learned, allow_unused=True)  # type: ignore[arg-type]
+        gradients = torch.autograd.grad(total, learned, allow_unused=True)
         given = [*(v.detach() for v in values), *(g for g in gradients if g is not None)]
         if not group:
             rows = own(codebook.shape[-2])
@@ -185,12 +191,12 @@ def ties() -> dict[str, bool]:
         found[f"masked, {dtype}"] = torch.equal(index, expected) and not row[3].any()
     q, c = inputs(dtype=torch.float32)
     many = q.repeat(200, 1)
-    for name, options in (("drawn", {}), ("scaled", {"beta": 3.0})):
+    for name, beta in (("drawn", 1.0), ("scaled", 3.0)):
         torch.manual_seed(0)  # the first rank draws what one process draws
-        index, _ = dc.codebook.choose(many, c[own()], group=world(), **options)
+        index, _ = dc.codebook.choose(many, c[own()], beta=beta, group=world())
         if dist.get_rank() == 0:
             torch.manual_seed(0)
-            found[name] = torch.equal(index, dc.codebook.choose(many, c, **options)[0])
+            found[name] = torch.equal(index, dc.codebook.choose(many, c, beta=beta)[0])
     return found
 
 
@@ -296,13 +302,20 @@ def bytes_on_the_wire() -> dict[str, dict[str, int]]:
     return found
 
 
+def gathered(value: Tensor) -> Tensor:
+    """A DTensor as a whole, a copy; any other tensor as it is."""
+    whole: Any = value
+    found: Tensor = whole.full_tensor().clone() if isinstance(value, DTensor) else whole
+    return found.detach()
+
+
 class Model(nn.Module):
     """A codebook between two replicated layers."""
 
     def __init__(self, group: dist.ProcessGroup | None, **options: Any) -> None:
         super().__init__()
         self.encode, self.decode = nn.Linear(4, DIM), nn.Linear(DIM, 3)
-        self.node = dc.Discrete(DIM, N, shard=group, **options)
+        self.node = dc.Discrete(DIM, LARGE, shard=group, **options)
         dc.Dials.constant(self, tau=2.0, beta=1.0, alpha=0.5)
 
     def forward(self, x: Tensor, **options: Any) -> Tensor:
@@ -322,8 +335,8 @@ def nodes() -> dict[str, Any]:
     x = torch.randn(ROWS, 4, generator=torch.Generator().manual_seed(7))
     torch.manual_seed(0)
     model = Model(world())
-    found["initial"] = model.node.codebook.full_tensor().detach()
-    found["own"] = model.node.codebook.to_local().shape
+    found["initial"] = gathered(model.node.codebook)
+    found["own"] = own_rows(model.node.codebook).shape
     # One process with the same codebook, and the first rank's noise.
     torch.manual_seed(0)
     whole = Model(None)
@@ -343,7 +356,7 @@ def nodes() -> dict[str, Any]:
             sum(v.square().sum() for v in values).backward()
             sides.append([*values, *(p.grad for p in own_model.parameters())])
         gates += [v.detach() for v in sides[0][:4]]
-        sides[0][-1] = sides[0][-1].full_tensor()
+        sides[0][-1] = gathered(sides[0][-1])
         found[f"gradients, {name}"] = [g.detach() for g in sides[0][4:]]
         if dist.get_rank() == 0:
             found[f"error, {name}"] = error((sides[0], sides[1]))
@@ -402,6 +415,46 @@ def own_batches() -> dict[str, Any]:
     return {"error": error((found, wanted))}  # type: ignore[arg-type]
 
 
+class Shared(nn.Module):
+    """A batch of its own on each rank, and one codebook for all of them."""
+
+    def __init__(self, group: dist.ProcessGroup | None) -> None:
+        super().__init__()
+        self.group = group
+        self.encode, self.decode = nn.Linear(4, DIM), nn.Linear(DIM, 3)
+        self.node = dc.Discrete(DIM, LARGE, shard=group, residual="none")
+        dc.Dials.constant(self, tau=2.0, beta=0.0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        u: Tensor = self.encode(x)
+        v = self.node(u) if self.group is None else self.decode_own(u)
+        out: Tensor = self.decode(v)
+        return out
+
+    def decode_own(self, u: Tensor) -> Tensor:
+        assert self.group is not None
+        return own_batch(self.node(gather_batch(u, self.group)), self.group)
+
+
+def ddp() -> dict[str, Any]:
+    """In DDP, which averages: gradients are those of the mean of all losses."""
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    torch.manual_seed(0)
+    model, whole = Shared(world()), Shared(None)
+    whole.load_state_dict(model.state_dict() | {"node.codebook": gathered(model.node.codebook)})
+    DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, ["node.codebook"])
+    x = torch.randn(ranks * ROWS, 4, generator=torch.Generator().manual_seed(8))
+    x[:ROWS] *= 3
+    whole(x).square().mean().backward()
+    trained = DistributedDataParallel(model)
+    model.node.codebook.register_hook(lambda gradient: gradient / ranks)
+    trained(x[rank * ROWS : (rank + 1) * ROWS]).square().mean().backward()
+    found, wanted = (
+        [gathered(p.grad) for p in m.parameters() if p.grad is not None] for m in (model, whole)
+    )
+    return {"error": error((found, wanted))}
+
+
 CHECKPOINT = "DCGRAPH_TEST_CHECKPOINT"
 
 
@@ -426,11 +479,11 @@ def saves() -> dict[str, Any]:
     for k in range(3):
         torch.manual_seed(k)
         step(model, x, optimizer)
-    dcp.save(state(model, optimizer), checkpoint_id=checkpoint())
-    saved = model.node.codebook.full_tensor().detach().clone()
+    save(state(model, optimizer), checkpoint_id=checkpoint())
+    saved = gathered(model.node.codebook)
     torch.manual_seed(99)
     step(model, x, optimizer)
-    return {"saved": saved, "later": model.node.codebook.full_tensor().detach()}
+    return {"saved": saved, "later": gathered(model.node.codebook)}
 
 
 def loads() -> dict[str, Any]:
@@ -438,19 +491,17 @@ def loads() -> dict[str, Any]:
     model, optimizer = trained()
     with torch.no_grad():
         model.node.codebook.zero_()
-    for parameter in model.parameters():
-        parameter.grad = torch.zeros_like(parameter)
     into = state(model, optimizer)
-    dcp.load(into, checkpoint_id=checkpoint())
+    load(into, checkpoint_id=checkpoint())
     set_state_dict(
         model, optimizer, model_state_dict=into["model"], optim_state_dict=into["optimizer"]
     )
     optimizer.zero_grad()
-    loaded = model.node.codebook.full_tensor().detach().clone()
+    loaded = gathered(model.node.codebook)
     x = torch.randn(ROWS, 4, generator=torch.Generator().manual_seed(7))
     torch.manual_seed(99)
     step(model, x, optimizer)
-    return {"loaded": loaded, "later": model.node.codebook.full_tensor().detach()}
+    return {"loaded": loaded, "later": gathered(model.node.codebook)}
 
 
 def checkpoint() -> Path:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Any, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 import torch
@@ -36,8 +37,15 @@ class Shard:
 
 def eager(function: Function) -> Function:
     """Compiled code leaves this call to Python: ranks meet in it."""
-    disabled: Function = torch.compiler.disable(function)
-    return disabled
+
+    @wraps(function)
+    def call(*given: Any, **named: Any) -> Any:
+        if torch.compiler.is_compiling():
+            # Not before: it imports the compiler.
+            return torch.compiler.disable(function)(*given, **named)
+        return function(*given, **named)
+
+    return cast(Function, call)
 
 
 def shard_rows(n: int, group: dist.ProcessGroup | None = None) -> range:
