@@ -178,7 +178,7 @@ class Discrete(nn.Module):
         shard: the ranks of torch.distributed over which the rows of the codebook are divided. The
             parameter is a DTensor of which this rank has its own rows, and a codebook given at a
             call has only those. All ranks call the node with the same input; they make the same
-            draws. See :mod:`dcgraph.distributed`.
+            draws. See :func:`dcgraph.distributed.shard_rows`.
 
     >>> import torch, dcgraph as dc
     >>> node = dc.Discrete(dim=4, categories=3).eval()

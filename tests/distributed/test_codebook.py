@@ -1,6 +1,6 @@
 """Codebooks divided over ranks: equal to one process, whatever the number of ranks.
 
-The programs are in tests/sharded.py; all that two, or three, ranks are to find is found in one go.
+The programs are in tests/shards.py; all that two, or three, ranks are to find is found in one go.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch.distributed.checkpoint.state_dict_loader import load
 
 import dcgraph as dc
 import ranks
-import sharded
+import shards
 from dcgraph.codebook import _sharded
 from dcgraph.distributed import _parameter, shard_rows
 from statistics_of_fit import kolmogorov_p
@@ -48,9 +48,9 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
             if number not in known:
                 own = folder / str(number)
                 own.mkdir()
-                names = [f"sharded.{name}" for name in PROGRAMS[number]]
+                names = [f"shards.{name}" for name in PROGRAMS[number]]
                 known[number] = ranks.run(names, number, own)
-        return [one[f"sharded.{program}"] for one in known[world]]
+        return [one[f"shards.{program}"] for one in known[world]]
 
     return ask
 
@@ -104,7 +104,7 @@ def test_ranks_that_do_not_agree_all_say_so(found: Found) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_bytes_on_the_wire_are_those_of_the_formula(found: Found, dtype: str) -> None:
     """As in docs/sharded-codebooks.md: of each query, with a width of d."""
-    d = sharded.DIM
+    d = shards.DIM
     formula = {
         "mix": (16 + 4 * d, 4 * d),
         "mix, no noise": (8 + 4 * d, 4 * d),
@@ -117,8 +117,8 @@ def test_bytes_on_the_wire_are_those_of_the_formula(found: Found, dtype: str) ->
         for name, (forward, backward) in formula.items():
             seen = own[f"{name}, torch.{dtype}"]
             expected = {
-                "forward": sharded.ROWS * forward,
-                "backward": sharded.ROWS * backward,
+                "forward": shards.ROWS * forward,
+                "backward": shards.ROWS * backward,
             }
             assert seen == expected, name
 
@@ -185,7 +185,7 @@ def test_a_process_without_ranks_reads_the_checkpoint(
 ) -> None:
     saved = found(2, "saves")[0]["saved"]
     *_, folder = sorted(tmp_path_factory.getbasetemp().glob("sharded?/checkpoint"))
-    node = dc.Discrete(sharded.DIM, sharded.LARGE)
+    node = dc.Discrete(shards.DIM, shards.LARGE)
     state: dict[str, Any] = {"model": {"node.codebook": node.codebook}}
     load(state, checkpoint_id=folder, no_dist=True)
     assert torch.equal(node.codebook, saved)
@@ -226,6 +226,7 @@ def test_initial_rows_are_a_function_of_their_number() -> None:
 def best(tops: list[list[float]], places: list[list[int]], monkeypatch: Any) -> tuple[Any, Any]:
     """What ranks find that have these maxima at these places."""
     sides: list[Tensor] = []
+    group = dist.ProcessGroup(0, 1)  # type: ignore[call-arg]
 
     def keep(value: Tensor, group: Any, op: Any) -> Tensor:
         sides.append(value)
@@ -233,10 +234,10 @@ def best(tops: list[list[float]], places: list[list[int]], monkeypatch: Any) -> 
 
     monkeypatch.setattr(_sharded, "reduce", keep)
     for top, place in zip(tops, places, strict=True):
-        _sharded._best(torch.tensor(top), torch.tensor(place), None)  # type: ignore[arg-type]
+        _sharded._best(torch.tensor(top), torch.tensor(place), group)
     largest = torch.stack(sides).amax(0)
     monkeypatch.setattr(_sharded, "reduce", lambda *_: largest)
-    return _sharded._best(torch.tensor(tops[0]), torch.tensor(places[0]), None)  # type: ignore[arg-type]
+    return _sharded._best(torch.tensor(tops[0]), torch.tensor(places[0]), group)
 
 
 def test_a_maximum_and_its_place_are_one_integer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,7 +71,7 @@ def mix(
         generator: where the seed of the noise is drawn from; None is torch's global generator.
         group: the ranks of torch.distributed over which the rows of the codebook are divided: the
             codebook has only the own rows then, and mask and noise have their columns. See
-            :mod:`dcgraph.distributed`.
+            :func:`dcgraph.distributed.shard_rows`.
 
     >>> import torch, dcgraph as dc
     >>> codebook = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])

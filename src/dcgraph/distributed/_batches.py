@@ -63,7 +63,7 @@ def _gathered(values: Tensor, group: dist.ProcessGroup) -> Tensor:
         values = values.cpu()
     ranks = dist.get_world_size(group)
     out = values.new_empty(ranks * len(values), *values.shape[1:])
-    dist.all_gather_into_tensor(out, values.contiguous(), group=group)
+    dist.all_gather(list(out.chunk(ranks)), values.contiguous(), group=group)
     return out.to(device)
 
 

@@ -262,13 +262,13 @@ def wire() -> Iterator[dict[str, int]]:
         original = getattr(dist, name)
 
         def counted(*given: Any, **more: Any) -> Any:
-            tensor = given[1] if name == "all_gather_into_tensor" else given[0]
+            tensor = given[0]
             seen[name] = seen.get(name, 0) + tensor.numel() * tensor.element_size()
             return original(*given, **more)
 
         return mock.patch.object(dist, name, counted)
 
-    with counting("all_reduce"), counting("broadcast"), counting("all_gather_into_tensor"):
+    with counting("all_reduce"), counting("broadcast"):
         yield seen
 
 
@@ -413,6 +413,55 @@ def own_batches() -> dict[str, Any]:
     found = [out.detach(), query.grad, rows.grad]
     wanted = [v.detach()[mine], whole[0].grad[mine], whole[1].grad[own()]]  # type: ignore[index]
     return {"error": error((found, wanted))}  # type: ignore[arg-type]
+
+
+def on_one_gpu() -> dict[str, Any]:
+    """All ranks on one GPU, where there is one: the kernels, in streams and in blocks."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    n, found = (100_003 if device.type == "cuda" else 5003), dict[str, Any]()
+    for dim in (64, 200):  # narrow ones are streamed
+        for dtype in (torch.float32, torch.bfloat16):
+            generator = torch.Generator(device).manual_seed(dim)
+            query = torch.randn(33, dim, device=device, generator=generator) / dim**0.25
+            codebook = torch.randn(n, dim, device=device, generator=generator) / dim**0.25
+            target = torch.randint(n, (33,), device=device, generator=generator)
+            query, codebook = query.to(dtype), codebook.to(dtype)
+            calls: dict[str, Call] = {
+                "mix": lambda q, c, _, group: dc.mix(q, c, 2.0, group=group),
+                "hard": lambda q, c, _, group: dc.mix(q, c, 2.0, hard=True, group=group),
+                "choose": lambda q, c, _, group: dc.codebook.choose(q, c, group=group)[1],
+                "entropy": lambda q, c, t, group: dc.codebook.cross_entropy(q, c, t, group=group),
+            }
+            for name, call in calls.items():
+                sides = []
+                for group, rows in ((world(), own(n)), (None, slice(None))):
+                    q, c = query.clone().requires_grad_(), codebook[rows].clone().requires_grad_()
+                    torch.manual_seed(5)
+                    v = call(q, c, target, group)
+                    v.float().square().sum().backward()
+                    assert c.grad is not None
+                    gradient = c.grad if group else c.grad[own(n)]
+                    sides.append([g.cpu() for g in (v.detach(), gradient, q.grad) if g is not None])
+                if dist.get_rank() == 0:  # others have noise of their own in one process
+                    found[f"{name}, {dim}, {dtype}"] = error((sides[0], sides[1]))
+    node = dc.Discrete(64, n, shard=world()).to(device)
+    dc.Dials.constant(node, tau=4.0, beta=2.0, alpha=0.5)
+    u = torch.randn(33, 64, device=device, generator=torch.Generator(device).manual_seed(1))
+    optimizer = torch.optim.Adam(node.parameters(), lr=0.01)
+    losses = []
+    for _ in range(4):
+        loss = (node(u) - 1).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    found["losses"] = losses
+    index, row = dc.codebook.choose(u, node.codebook, beta=0.0, group=world())
+    here, part = own_rows(node.codebook), own(n)
+    mine = (index >= part.start) & (index < part.stop)
+    exact = torch.equal(row[mine], here[index[mine] - part.start])
+    found["decoded"] = exact and torch.equal(node.eval()(u), row)
+    return found
 
 
 class Shared(nn.Module):
