@@ -164,7 +164,8 @@ def _timed(
     with wire() as seen:
         step(task, query, own, target, group)
     peak = torch.cuda.max_memory_allocated() - before if device.type == "cuda" else None
-    return {"seconds": median(times), "bytes": sum(seen), "calls": len(seen), "memory": peak}
+    of_step = {"seconds": median(times), "fastest": min(times)}
+    return {**of_step, "bytes": sum(seen), "calls": len(seen), "memory": peak}
 
 
 def _error(found: Tensor, expected: Tensor) -> float:
@@ -187,7 +188,7 @@ def add_ranks(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ranks", nargs="+", type=int, default=[1, 2], help="how many, in turn")
 
 
-_HEAD = ["device", "task", "ranks", "ms per step", "bytes a rank", "formula", "largest error"]
+_HEAD = ["device", "task", "ranks", "fastest step, ms", "bytes a rank", "formula", "largest error"]
 
 
 def table() -> str:
@@ -198,7 +199,7 @@ def table() -> str:
             exact = row["values_to_the_bit"] and row["task"] == "choose"
             error = "none" if exact else f"{row['error']:.0e}"
             count = [f"{row[name]:,}" for name in ("bytes", "formula")]
-            time_of_step = f"{1000 * row['seconds']:.1f}"
+            time_of_step = f"{1000 * row['fastest']:.1f}"
             rows.append(
                 [record["device"], row["task"], str(row["ranks"]), time_of_step, *count, error]
             )
