@@ -295,6 +295,9 @@ def bytes_on_the_wire() -> dict[str, dict[str, int]]:
             with wire() as backward:
                 out.sum().backward()
             forward["all_reduce"] -= 512 * dist.get_world_size()
+            with unchecked(), wire() as once_agreed:  # as on a GPU
+                call()
+            assert once_agreed == forward
             found[f"{name}, {dtype}"] = {
                 "forward": sum(forward.values()),
                 "backward": sum(backward.values()),
