@@ -69,6 +69,7 @@ bench: .venv/dev  ## speed against torch's own and the plain way, as ratios from
 	$(BIN)/python benchmarks/population.py
 	$(BIN)/python benchmarks/listops.py
 	$(BIN)/python benchmarks/mix.py
+	$(BIN)/python benchmarks/sharded.py
 	$(BIN)/python benchmarks/accuracy.py
 	$(BIN)/python benchmarks/paths.py
 	$(BIN)/python benchmarks/queries.py

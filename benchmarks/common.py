@@ -41,26 +41,32 @@ class Contender:
 def main(
     benchmark: str,
     description: str,
-    measure: Callable[[str], Record],
+    measure: Callable[..., Record],
     table: Callable[[], str],
+    extend: Callable[[argparse.ArgumentParser], object] = lambda parser: None,
 ) -> None:
-    """The command line of a benchmark; ``measure`` is given the device."""
+    """The command line of a benchmark; ``measure`` is given the device.
+
+    Options that ``extend`` adds to the command line are given to it by name.
+    """
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--table", action="store_true", help="print the records as Markdown")
     devices = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
     parser.add_argument("--device", nargs="+", choices=devices, default=devices)
-    options = parser.parse_args()
-    if options.table:
+    extend(parser)
+    options = vars(parser.parse_args())
+    shows_table, devices = options.pop("table"), options.pop("device")
+    if shows_table:
         print(table())
         return
-    for device in options.device:
+    for device in devices:
         record = {
             "benchmark": benchmark,
             "code": code_version(),
             "torch": torch.__version__,
             "python": platform.python_version(),
             "device": _machine(device),
-            **measure(device),
+            **measure(device, **options),
         }
         path = _RESULTS / f"{benchmark}-{device}.json"
         write_json(path, record, indent=1)

@@ -1,11 +1,14 @@
 """Programs that run on several ranks, and how tests run them: ``results = run(names, world)``.
 
+A name is that of a function here, or in another module of the tests: ``module.function``.
+
 As a script it is one rank: ``python ranks.py RANK WORLD FOLDER PROGRAM ...``.
 """
 
 from __future__ import annotations
 
 import copy
+import importlib
 import os
 import subprocess
 import sys
@@ -228,7 +231,9 @@ def main() -> None:
     )
     found: Found = {}
     for program in programs:
-        found |= {program: globals()[program]()}
+        module, _, name = program.rpartition(".")
+        own = vars(importlib.import_module(module)) if module else globals()
+        found |= {program: own[name]()}
     torch.save(found, Path(folder) / f"{rank}.pt")
     dist.barrier()
     dist.destroy_process_group()

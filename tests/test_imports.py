@@ -31,7 +31,7 @@ LIBRARY: Layers = [  # from the lowest to the highest
     ["dcgraph._lazy", "dcgraph._arguments", "dcgraph.kernels"],
     ["dcgraph._checks", "dcgraph._streams", "dcgraph.schedules"],
     ["dcgraph.noise", "dcgraph._philox", "dcgraph._dialled", "dcgraph._ranks", "dcgraph.init"],
-    ["dcgraph.functional"],
+    ["dcgraph.functional", "dcgraph.distributed"],
     ["dcgraph._observe", "dcgraph.residual", "dcgraph.estimators", "dcgraph.distributions"],
     ["dcgraph.codebook", "dcgraph.dials"],
     ["dcgraph.nodes"],
@@ -54,6 +54,7 @@ STARTS_THE_COMMAND_LINE = "dcgraph.__main__"
 
 IN_FUNCTIONS = {  # importer, imported: why it is not at the top of the module
     ("dcgraph.*", "dcgraph.kernels._*"): "imports Triton, which is optional and takes a second",
+    ("dcgraph.nodes", "dcgraph.distributed._parameter"): "imports DTensor, which takes a second",
     ("dcgraph.dials", "dcgraph._dialled"): "imports torch, without which schedules are computed",
     ("dcgraph.dials", "dcgraph._ranks"): "imports torch, without which schedules are computed",
     ("dcgraph.dials", "dcgraph._observe"): "imports torch, without which schedules are computed",

@@ -216,3 +216,14 @@ def test_gains_are_products_of_capture_and_replication(
     gains = {row["replicas"]: row["speedup"] for row in record(name)[rows] if row["way"] == way}
     found = gains[replicas], gains[1], gains[replicas] / gains[1]
     assert (round(found[0]), round(found[1], 1), round(found[2], 1)) == factors
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("sharded-*.json")), ids=lambda path: path.stem)
+def test_ranks_that_share_a_codebook_find_what_one_process_finds(path: Path) -> None:
+    """And they send what the formula of docs/sharded-codebooks.md says."""
+    rows = record(path.stem)["rows"]
+    assert {row["ranks"] for row in rows} >= {1, 2} and len(rows) >= 8
+    for row in rows:
+        assert row["bytes"] == row["formula"]
+        assert row["error"] < 1e-5
+        assert row["values_to_the_bit"] or row["task"] in ("mix", "cross_entropy")

@@ -55,6 +55,23 @@ def test_five_minutes() -> None:
     assert all((row == names["node"].codebook).all(-1).any() for row in names["v"])
 
 
+def test_sharded_codebooks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As torchrun starts it, with one rank."""
+    for name, value in (
+        ("RANK", "0"), ("WORLD_SIZE", "1"), ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", "0"),
+        ("GLOO_SOCKET_IFNAME", "lo"),
+    ):  # fmt: skip
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path)
+    try:
+        names = run("docs/sharded-codebooks.md")
+        assert (tmp_path / "checkpoint").exists()
+        assert torch.equal(names["row"], names["own"][names["index"]])
+        assert names["choose_together"](names["encode"](names["x"])).shape == (16, 64)
+    finally:
+        torch.distributed.destroy_process_group()
+
+
 def test_own_model(capsys: pytest.CaptureFixture[str]) -> None:
     threads = torch.get_num_threads()
     try:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ._lazy import lazy
 
 if TYPE_CHECKING:
-    from . import codebook, estimators, init, inspect, population, structures
+    from . import codebook, distributed, estimators, init, inspect, population, structures
     from .codebook import mix
     from .dials import Dials
     from .distributions import OneHotCategorical
@@ -33,6 +33,7 @@ __all__ = [
     "codebook",
     "constant",
     "debug",
+    "distributed",
     "drop_residual",
     "entropy",
     "estimators",
@@ -74,7 +75,8 @@ if not TYPE_CHECKING:  # or a type checker would take any name for one of ours
             "schedules": ["constant", "exponential", "linear", "piecewise", "temp_match"],
         },
         modules=[
-            "codebook", "dials", "distributions", "estimators", "frameworks", "functional", "init",
-            "inspect", "nodes", "noise", "population", "residual", "schedules", "structures",
+            "codebook", "dials", "distributed", "distributions", "estimators", "frameworks",
+            "functional", "init", "inspect", "nodes", "noise", "population", "residual",
+            "schedules", "structures",
         ],
     )  # fmt: skip

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, get_args
 
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
@@ -18,10 +19,11 @@ from ._dialled import Dialled
 from ._observe import Event, is_observed, notify
 from .codebook import choose
 from .codebook._estimators import CODEBOOK_ESTIMATORS, CodebookEvent
+from .distributed._shards import Shard, eager, own_rows, shard_rows
 from .distributions import OneHotCategorical
 from .estimators import get_estimator
 from .functional import one_hot, sample
-from .noise import Noise, draw_gumbel_in, is_zero
+from .noise import Noise, draw_gumbel_in, drawn_alike, is_zero
 from .residual import DropRes
 
 __all__ = ["LARGE", "Categorical", "Codebook", "Decode", "Discrete", "Residual", "named_nodes"]
@@ -173,6 +175,10 @@ class Discrete(nn.Module):
             :func:`dcgraph.drop_residual`) or "none".
         gate: what shares one draw of the DropRes gate, see :func:`dcgraph.drop_residual`.
         estimator, decode, noise: see :class:`Categorical`.
+        shard: the ranks of torch.distributed over which the rows of the codebook are divided. The
+            parameter is a DTensor of which this rank has its own rows, and a codebook given at a
+            call has only those. All ranks call the node with the same input; they make the same
+            draws. See :func:`dcgraph.distributed.shard_rows`.
 
     >>> import torch, dcgraph as dc
     >>> node = dc.Discrete(dim=4, categories=3).eval()
@@ -197,6 +203,7 @@ class Discrete(nn.Module):
         estimator: str = "gumbel_softmax",
         decode: Decode = "argmax",
         noise: Distribution = "gumbel",
+        shard: dist.ProcessGroup | None = None,
     ) -> None:
         super().__init__()
         for argument, size in (("dim", dim), ("categories", categories), ("width", width)):
@@ -223,9 +230,25 @@ class Discrete(nn.Module):
                 'need them equal; pass g=, or codebook="separate".'
             )
         self.dim, self.categories, self.width = dim, categories, width or dim
+        if shard is not None and (g is not None or codebook == "separate"):
+            raise ValueError(
+                "shard= divides the rows of a codebook that also makes the logits; leave out g=, "
+                'and use codebook="tied" or "given".'
+            )
+        if shard is not None and estimator not in CODEBOOK_ESTIMATORS:
+            check_choice("estimator", estimator, CODEBOOK_ESTIMATORS)
         self.g = nn.Linear(dim, categories) if g is None and codebook == "separate" else g
+        self.shard: Shard | None = None
+        self._own_rows = categories
+        if shard is not None:
+            own = shard_rows(categories, shard)
+            self.shard, self._own_rows = Shard(shard, own.start, categories), len(own)
         if codebook == "given":
             self.register_parameter("codebook", None)
+        elif shard is not None:
+            from .distributed._parameter import sharded_parameter
+
+            self.codebook = sharded_parameter(categories, self.width, init_std, shard)
         else:
             self.codebook = nn.Parameter(torch.empty(categories, self.width))
             nn.init.normal_(self.codebook, std=init_std)
@@ -250,6 +273,11 @@ class Discrete(nn.Module):
         codebook: Float[Tensor, "categories width"] | None = None,
     ) -> Float[Tensor, "*batch categories"]:
         """theta = g(u); also the classifier of a model whose answers are the node's categories."""
+        if self.shard is not None:
+            raise ValueError(
+                "no rank has all logits of a codebook that is divided over ranks; for a loss use "
+                "dcgraph.codebook.cross_entropy(u, node.codebook.to_local(), target, group=group)."
+            )
         self._check_width(u)
         return self._logits(u, self._rows(codebook) if self.g is None else None)
 
@@ -320,7 +348,8 @@ class Discrete(nn.Module):
             v = _rows_at(index, codes) if z is None else z @ codes.to(z.dtype)
         if self.dropres is not None and self.training:
             bypass = u if residual is None else _blank(residual, rows)
-            v = self.dropres.combine(v, bypass.to(v.dtype), rows, generator)
+            combine = self.dropres.combine if self.shard is None else self._combine_alike
+            v = combine(v, bypass.to(v.dtype), rows, generator)
         return v if rows is None else _filled(v, rows, fill, given)
 
     if TYPE_CHECKING:
@@ -329,9 +358,24 @@ class Discrete(nn.Module):
     @property
     def is_large(self) -> bool:
         """Whether :func:`dcgraph.mix` does the work, so that there is no matrix of logits."""
+        if self.shard is not None:
+            return True
         if self.g is not None or self.categories < LARGE:
             return False
         return self.categorical.estimator in CODEBOOK_ESTIMATORS
+
+    @eager
+    def _combine_alike(
+        self,
+        v: Tensor,
+        bypass: Tensor,
+        rows: Tensor | None,
+        generator: torch.Generator | None,
+    ) -> Tensor:
+        """DropRes with one gate for all ranks of the group, which go on with the same v."""
+        assert self.dropres is not None and self.shard is not None
+        with drawn_alike(self.shard.group):
+            return self.dropres.combine(v, bypass, rows, generator)
 
     def _from_large(
         self,
@@ -345,24 +389,31 @@ class Discrete(nn.Module):
         choice = self.categorical
         mask = _open_mask(mask, rows)
         noise = choice.noise if noise is None else noise
+        group = None if self.shard is None else self.shard.group
         if self.training:
             choice.note_training()
             v, mixture = CODEBOOK_ESTIMATORS[choice.estimator](
                 *(u, codes), tau=choice.tau, beta=choice.beta,
-                mask=mask, noise=noise, generator=generator,
+                mask=mask, noise=noise, generator=generator, group=group,
             )  # fmt: skip
             if is_observed():
-                event = CodebookEvent(self, u, mask=mask, rows=rows, codebook=codes)
-                notify(replace(event, mixture=mixture))
+                notify(replace(self._event(u, codes, mask, rows), mixture=mixture))
             return v
         check_choice("decode", choice.decode, get_args(Decode))
         beta = 0.0 if choice.decode == "argmax" else 1.0
-        index, v = choose(u, codes, beta=beta, mask=mask, noise=noise, generator=generator)
+        index, v = choose(
+            u, codes, beta=beta, mask=mask, noise=noise, generator=generator, group=group
+        )
         if rows is not None:
             index = index.masked_fill(~rows, -1)
         if is_observed():
-            notify(CodebookEvent(self, u, index=index, mask=mask, rows=rows, codebook=codes))
+            notify(replace(self._event(u, codes, mask, rows), index=index))
         return v
+
+    def _event(
+        self, u: Tensor, codes: Tensor, mask: Tensor | None, rows: Tensor | None
+    ) -> CodebookEvent:
+        return CodebookEvent(self, u, mask=mask, rows=rows, codebook=codes, shard=self.shard)
 
     def _check_width(self, u: Tensor) -> None:
         if u.shape[-1] != self.dim:
@@ -376,16 +427,20 @@ class Discrete(nn.Module):
                 'the node has codebook="given", but none was given; call it as node(u, codebook=C).'
             )
         rows = self.codebook if codebook is None else codebook
-        if rows.shape != (self.categories, self.width):
+        what = "(categories, width)"
+        if self.shard is not None:
+            rows, what = own_rows(rows), "(own rows, width)"
+        if rows.shape != (self._own_rows, self.width):
             raise ValueError(
                 f"codebook has shape {tuple(rows.shape)}, but the node was built for "
-                f"(categories, width) = {(self.categories, self.width)}."
+                f"{what} = {(self._own_rows, self.width)}."
             )
         return rows
 
     def extra_repr(self) -> str:
         width = "" if self.width == self.dim else f", width={self.width}"
-        return f"{self.dim}, {self.categories}, codebook={self.source!r}{width}"
+        first = "" if self.shard is None else f", rows from {self.shard.first}"
+        return f"{self.dim}, {self.categories}, codebook={self.source!r}{width}{first}"
 
 
 def _rows_at(index: Tensor | None, rows: Tensor) -> Tensor:

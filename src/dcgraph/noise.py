@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, get_args
 
 import torch
@@ -165,8 +167,33 @@ def draw_gumbel_in(
     return noise
 
 
+_alike: ContextVar[Any] = ContextVar("dcgraph draws alike in a group", default=None)
+
+
+@contextmanager
+def drawn_alike(group: Any) -> Iterator[None]:
+    """Inside, all ranks of that process group draw what the first of them draws.
+
+    Not in compiled code: call it where the compiler is disabled.
+    """
+    before = _alike.set(group)
+    try:
+        yield
+    finally:
+        _alike.reset(before)
+
+
+def _group_alike() -> Any:
+    return None if torch.compiler.is_compiling() else _alike.get()
+
+
 def _own_noise(generator: torch.Generator | None) -> bool:
-    """Whether ranks draw apart: several of them, and no generator that says what to draw."""
+    """Whether numbers are more than what torch draws: bits of this rank, or of a first rank."""
+    return _draws_apart(generator) or _group_alike() is not None
+
+
+def _draws_apart(generator: torch.Generator | None) -> bool:
+    """Several ranks, and no generator that says what to draw."""
     return generator is None and has_ranks() and dist.get_world_size() > 1
 
 
@@ -182,7 +209,11 @@ def _random_bits(
     if generator is None and has_stream(device):
         return draw_from_stream("bits", shape)
     bits = torch.randint(1, 1 << _BITS, tuple(shape), device=device, **_from(generator))
-    return _of_rank(bits, dist.get_rank()) if _own_noise(generator) else bits
+    if _draws_apart(generator):
+        bits = _of_rank(bits, dist.get_rank())
+    if (group := _group_alike()) is not None:
+        dist.broadcast(bits, group=group, group_src=0)
+    return bits
 
 
 def _of_rank(bits: Int[Tensor, "*shape"], rank: int) -> Int[Tensor, "*shape"]:

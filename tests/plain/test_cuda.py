@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import dcgraph as dc
+import ranks
 from captured import losses_of_captured_steps
 from dcgraph.experiments.engine import Callbacks, Interrupted, train
 from dcgraph.experiments.engine.settings import dials_of
@@ -286,3 +287,18 @@ def test_batch_normalisation_of_a_population_on_cuda() -> None:
     torch.testing.assert_close(population(x)[1], alone(x), rtol=1e-3, atol=1e-3)
     for name, buffer in alone.named_buffers():
         torch.testing.assert_close(population.stacked.get_buffer(name)[1], buffer)
+
+
+@pytest.mark.parametrize("world", [2, 4])
+def test_codebooks_divided_over_ranks_on_one_gpu(world: int, tmp_path: Path) -> None:
+    """By gloo, for NCCL wants a GPU for each rank."""
+    first, *others = (
+        one["shards.on_one_gpu"] for one in ranks.run(["shards.on_one_gpu"], world, tmp_path)
+    )
+    errors = {name: value for name, value in first.items() if "torch" in name}
+    assert len(errors) == 16
+    for name, value in errors.items():
+        assert value < (3e-2 if "bfloat16" in name else 1e-5), name
+    for one in (first, *others):
+        assert one["decoded"] and one["losses"] == first["losses"]
+    assert first["losses"][-1] < first["losses"][0]

@@ -162,7 +162,7 @@ def _perturb(p: Problem, part: Block, scores: Tensor) -> tuple[Tensor, Tensor | 
     noise = None
     if p.noisy:
         if p.noise is None:
-            noise = draw_gumbel_at(p.keys, part.first, part.width, p.compute_dtype)
+            noise = draw_gumbel_at(p.keys, p.first + part.first, part.width, p.compute_dtype)
         else:
             noise = p.noise[..., part.first : part.last]
         scores.addcmul_(noise, p.beta.unsqueeze(-1))

@@ -91,11 +91,13 @@ def backward(
     of_lse: Tensor | None,
     kept: Kept,
     learns_dials: bool = False,
+    inner: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of query, codebook, tau and beta; the last two are empty unless asked for.
 
     ``of_mixture`` and ``of_lse`` are those of the outputs. A row that was chosen has all of v: what
-    it adds to the gradient of the codebook is not in here.
+    it adds to the gradient of the codebook is not in here. Where ``inner`` is given, it is <v, m>,
+    and the mixture may be any vector near m.
     """
     groups, rows, n, dim = p.shape
     compute_dtype, dtype, run = p.compute_dtype, blocks.product_dtype(p), steps(p, learns_dials)
@@ -110,7 +112,10 @@ def backward(
         return *gradients, d_tau, d_beta
     if of_mixture is not None and not mixture.shape[-1]:  # the weights were to be enough
         mixture = forward(p, mixes=True, chooses=False)[0]
-    offset = run.offsets(p, of_mixture, mixture, of_lse)
+    if inner is None:
+        offset = run.offsets(p, of_mixture, mixture, of_lse)
+    else:
+        offset = run.offsets(p, None, mixture, of_lse) - inner
     # Side by side: queries over v here, and in a block S over <v, C>, then delta over z.
     both = p.query if of_mixture is None else torch.cat([p.query, of_mixture], 1)
     both = both.to(dtype).contiguous()
@@ -138,8 +143,8 @@ def backward(
         blocks.sum_up(pair[:, :rows], codes, d_query, adds=number > 0)
         _multiply_into(d_codebook, p, part, pair, both[:, :height])
     if of_mixture is not None and of_lse is None:  # as in _backward_of_weights
-        d_query = run.subtract_excess(d_query, torch.cat(of_parts, -1), mixture, p.query.dtype)
-    return d_query.to(p.query.dtype), d_codebook, d_tau, d_beta
+        d_query = run.subtract_excess(d_query, torch.cat(of_parts, -1), mixture, p.gradient_dtype)
+    return d_query.to(p.gradient_dtype), d_codebook, d_tau, d_beta
 
 
 def _backward_of_weights(

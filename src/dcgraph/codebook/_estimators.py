@@ -12,14 +12,18 @@ from functools import partial
 from typing import Protocol
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from .._checks import Dial
 from .._observe import Event
 from .._philox import draw_gumbel_of
+from ..distributed._shards import Shard, reduce
 from ..noise import Noise
-from ._functions import choose, logsumexp, make_problem, mix, solve
+from ._functions import choose, logsumexp, make_problem, mix, rows_at, solve
 from ._problem import Problem
+from ._sharded import own
+from ._sharded import rows_at as rows_of_all
 
 
 @dataclass(frozen=True)
@@ -51,16 +55,24 @@ class Mixture:
         p, at = self.problem, index.clamp(min=0).reshape(self.lse.shape)
         if p.index is not None:
             return (p.index == at).to(self.lse.dtype).reshape(self.batch)
-        a = (p.query.to(p.compute_dtype) * p.codes(at).to(p.compute_dtype)).sum(-1)
+        a = (p.query.to(p.compute_dtype) * rows_at(p, at).to(p.compute_dtype)).sum(-1)
         if p.noisy:
-            noise = draw_gumbel_of(p.keys, at) if p.noise is None else _at(p.noise, at)
+            noise = draw_gumbel_of(p.keys, at) if p.noise is None else _at(p, p.noise, at)
             a = a + p.beta * noise
         z = (a / p.tau - self.lse).exp()
-        return (z if p.mask is None else z * _at(p.mask, at)).reshape(self.batch)
+        return (z if p.mask is None else z * _at(p, p.mask, at)).reshape(self.batch)
 
 
-def _at(rows: Tensor, index: Tensor) -> Tensor:
-    return rows.gather(-1, index.unsqueeze(-1)).squeeze(-1)
+def _at(p: Problem, rows: Tensor, index: Tensor) -> Tensor:
+    """One column of each row; of columns divided over ranks a sum, for one rank has it."""
+    if p.shard is None:
+        return rows.gather(-1, index.unsqueeze(-1)).squeeze(-1)
+    here = own(index, p.shard, p.codebook.shape[1])
+    if not rows.shape[-1]:
+        found = torch.zeros_like(p.tau)
+    else:
+        found = rows.gather(-1, here.clamp(min=0).unsqueeze(-1)).squeeze(-1).to(p.compute_dtype)
+    return reduce(found.masked_fill(here < 0, 0.0), p.shard.group, dist.ReduceOp.SUM)
 
 
 class CodebookEstimator(Protocol):
@@ -76,6 +88,7 @@ class CodebookEstimator(Protocol):
         mask: Tensor | None,
         noise: Noise | None,
         generator: torch.Generator | None,
+        group: dist.ProcessGroup | None = None,
     ) -> tuple[Tensor, Mixture]: ...
 
 
@@ -88,10 +101,12 @@ def gumbel_softmax(
     mask: Tensor | None,
     noise: Noise | None,
     generator: torch.Generator | None,
+    group: dist.ProcessGroup | None = None,
     hard: bool = False,
 ) -> tuple[Tensor, Mixture]:
     """:func:`dcgraph.mix`."""
-    p, batch = make_problem(query, codebook, tau, beta, mask, noise, generator)
+    call = "mix, hard" if hard else "mix"
+    p, batch = make_problem(query, codebook, tau, beta, mask, noise, generator, group, call=call)
     value, lse, index, top = solve(p, mixes=True, chooses=hard)
     mixture = Mixture(replace(p, index=index) if hard else p, batch, lse.detach(), top.detach())
     return value.reshape(*batch, codebook.shape[-1]), mixture
@@ -106,13 +121,14 @@ def straight_through(
     mask: Tensor | None,
     noise: Noise | None,
     generator: torch.Generator | None,
+    group: dist.ProcessGroup | None = None,
 ) -> tuple[Tensor, Mixture]:
     """A row drawn from softmax(theta / beta), with the gradient of the mixture at softmax(theta /
     tau), which has no noise."""
-    p, batch = make_problem(query, codebook, 1.0, beta, mask, noise, generator)
+    p, batch = make_problem(query, codebook, 1.0, beta, mask, noise, generator, group)
     with torch.no_grad():
         _, _, index, _ = solve(p, mixes=False, chooses=True)
-    p, _ = make_problem(query, codebook, tau, 0.0, mask, None, None)
+    p, _ = make_problem(query, codebook, tau, 0.0, mask, None, None, group)
     p = replace(p, index=index)
     value, lse, _, top = solve(p, mixes=True, chooses=False)
     mixture = Mixture(p, batch, lse.detach(), top.detach())
@@ -135,10 +151,15 @@ class CodebookEvent(Event):
 
     codebook: Tensor | None = None
     mixture: Mixture | None = None  # in training
+    shard: Shard | None = None  # which rows the codebook has, if not all
 
     @property
     def categories(self) -> int:
-        return self._codebook.shape[-2]
+        return self._codebook.shape[-2] if self.shard is None else self.shard.rows
+
+    @property
+    def _group(self) -> dist.ProcessGroup | None:
+        return None if self.shard is None else self.shard.group
 
     @property
     def _codebook(self) -> Tensor:
@@ -157,8 +178,15 @@ class CodebookEvent(Event):
     def spread(self) -> float:
         """From the covariance of the rows; as if none were masked."""
         codes, query = self._codebook.float(), self.valid(self._query).float()
-        centred = codes - codes.mean(0)
-        variance = ((query @ (centred.mT @ centred / len(codes))) * query).sum(-1)
+        if self.shard is None:
+            centred = codes - codes.mean(0)
+        else:
+            mean = reduce(codes.sum(0), self.shard.group, dist.ReduceOp.SUM) / self.categories
+            centred = codes - mean
+        moments = centred.mT @ centred / self.categories
+        if self.shard is not None:
+            moments = reduce(moments, self.shard.group, dist.ReduceOp.SUM)
+        variance = ((query @ moments) * query).sum(-1)
         return variance.mean().sqrt().item()
 
     def chosen(self) -> Tensor:
@@ -166,10 +194,15 @@ class CodebookEvent(Event):
         return index if self.rows is None else index.masked_fill(~self.rows, -1)
 
     def most_probable(self) -> Tensor:
-        return choose(self._query, self._codebook, beta=0.0, mask=self.mask)[0]
+        return choose(self._query, self._codebook, beta=0.0, mask=self.mask, group=self._group)[0]
 
     def probability(self, index: Tensor) -> Tensor:
-        codes = self._codebook[index.clamp(min=0)]
+        if self.shard is None:
+            codes = self._codebook[index.clamp(min=0)]
+        else:
+            flat = index.clamp(min=0).reshape(1, -1)
+            codes = rows_of_all(self._codebook.unsqueeze(0), flat, self.shard)
+            codes = codes.reshape(*index.shape, -1)
         theta = (self._query * codes).sum(-1).float()
         return (theta - self._logsumexp()).exp()
 
@@ -177,7 +210,7 @@ class CodebookEvent(Event):
     def entropy(self) -> Tensor:
         """log sum exp(theta) - <p, theta>, and <p, theta> is the query times its mixture."""
         lse = self._logsumexp()
-        mean = mix(self._query, self._codebook, beta=0.0, mask=self.mask)
+        mean = mix(self._query, self._codebook, beta=0.0, mask=self.mask, group=self._group)
         entropy = lse - (self._query * mean).sum(-1).float()
         return entropy.masked_fill(lse == -math.inf, 0.0)
 
@@ -189,4 +222,4 @@ class CodebookEvent(Event):
 
     @torch.no_grad()
     def _logsumexp(self) -> Tensor:
-        return logsumexp(self._query, self._codebook, mask=self.mask)
+        return logsumexp(self._query, self._codebook, mask=self.mask, group=self._group)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
@@ -21,8 +21,10 @@ from .._checks import (
     may_read,
     read,
 )
-from ..noise import Noise, check_noise, is_zero, random_keys
+from ..distributed._shards import agree, eager, own_rows
+from ..noise import Noise, check_noise, drawn_alike, is_zero, random_keys
 from . import _operators as operators
+from . import _sharded as sharded
 from ._problem import (
     STREAMING_DIM,
     Found,
@@ -47,6 +49,7 @@ def mix(
     mask: Bool[Tensor, "..."] | None = None,
     noise: Noise | None = None,
     generator: torch.Generator | None = None,
+    group: dist.ProcessGroup | None = None,
 ) -> Float[Tensor, "*batch dim"]:
     r"""A mixture of codebook rows: :math:`v = z^\top C`, z = softmax((C q + beta G) / tau).
 
@@ -66,13 +69,17 @@ def mix(
         noise: a tensor G of scale 1 to replay, or the distribution to draw it from: "gumbel", or
             "reversed" for -G.
         generator: where the seed of the noise is drawn from; None is torch's global generator.
+        group: the ranks of torch.distributed over which the rows of the codebook are divided: the
+            codebook has only the own rows then, and mask and noise have their columns. See
+            :func:`dcgraph.distributed.shard_rows`.
 
     >>> import torch, dcgraph as dc
     >>> codebook = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
     >>> dc.mix(torch.tensor([3.0, 0.0]), codebook, beta=0.0)
     tensor([0.9480, 0.0473])
     """
-    p, batch = make_problem(query, codebook, tau, beta, mask, noise, generator)
+    call = "mix, hard" if hard else "mix"
+    p, batch = make_problem(query, codebook, tau, beta, mask, noise, generator, group, call=call)
     value, *_ = solve(p, mixes=True, chooses=hard)
     return value.reshape(*batch, codebook.shape[-1])
 
@@ -85,6 +92,7 @@ def choose(
     mask: Bool[Tensor, "..."] | None = None,
     noise: Noise | None = None,
     generator: torch.Generator | None = None,
+    group: dist.ProcessGroup | None = None,
 ) -> tuple[Int[Tensor, "*batch"], Float[Tensor, "*batch dim"]]:
     r"""Index and codebook row of a draw from softmax(query . codebook / beta), by Gumbel-max.
 
@@ -97,13 +105,15 @@ def choose(
     >>> dc.codebook.choose(torch.tensor([[0.0, 3.0]]), codebook, beta=0.0)
     (tensor([1]), tensor([[0., 1.]]))
     """
-    p, batch = make_problem(query, codebook, 1.0, beta, mask, noise, generator)
+    p, batch = make_problem(
+        query, codebook, 1.0, beta, mask, noise, generator, group, call="choose"
+    )
     with torch.no_grad():
         if torch.compiler.is_exporting():
             index = index_for_export(p)
         else:
             _, _, index, _ = solve(p, mixes=False, chooses=True)
-    row = p.codes(index.clamp(min=0)).masked_fill(index.unsqueeze(-1) < 0, 0.0)
+    row = rows_at(p, index)
     return index.reshape(batch), row.reshape(*batch, codebook.shape[-1])
 
 
@@ -113,6 +123,7 @@ def logsumexp(
     tau: Dial = 1.0,
     *,
     mask: Bool[Tensor, "..."] | None = None,
+    group: dist.ProcessGroup | None = None,
 ) -> Float[Tensor, "*batch"]:
     r"""The log-partition :math:`\log \sum_j \exp(\langle q, C_j \rangle / \tau)`, in float32.
 
@@ -122,7 +133,7 @@ def logsumexp(
     >>> dc.codebook.logsumexp(torch.zeros(1, 4), torch.randn(1000, 4))
     tensor([6.9078])
     """
-    p, batch = make_problem(query, codebook, tau, 0.0, mask, None, None)
+    p, batch = make_problem(query, codebook, tau, 0.0, mask, None, None, group, call="logsumexp")
     _, lse, _, _ = solve(p, mixes=False, chooses=False)
     return lse.reshape(batch)
 
@@ -134,6 +145,7 @@ def cross_entropy(
     tau: Dial = 1.0,
     *,
     mask: Bool[Tensor, "..."] | None = None,
+    group: dist.ProcessGroup | None = None,
 ) -> Float[Tensor, "*batch"]:
     r"""The loss of every query against all rows: -log softmax(query . codebook / tau)[target].
 
@@ -145,9 +157,9 @@ def cross_entropy(
     >>> dc.codebook.cross_entropy(torch.tensor([[1.0, 0.0]]), codebook, torch.tensor([0]))
     tensor([0.0067])
     """
-    p, batch = make_problem(query, codebook, tau, 0.0, mask, None, None)
-    _check_target(target, batch, codebook.shape[-2])
-    p = replace(p, target=target.reshape(p.query.shape[:2]))
+    p, batch = make_problem(
+        query, codebook, tau, 0.0, mask, None, None, group, call="cross_entropy", target=target
+    )
     _, loss, _, _ = solve(p, mixes=False, chooses=False)
     return loss.reshape(batch)
 
@@ -184,6 +196,11 @@ def solve(p: Problem, *, mixes: bool, chooses: bool) -> Found:
 
     Arguments and result as in :func:`._operators.scan`.
     """
+    if p.shard is not None:
+        with torch.autocast(p.query.device.type, enabled=False):
+            found = sharded.solve(p, mixes=mixes, chooses=chooses)
+        check_rows(found[3].unsqueeze(-1), -1)
+        return found
     implementation = fastest(p) if _forced is None else _forced
     if implementation == "streaming" and not can_stream(p):
         raise ValueError(
@@ -197,6 +214,13 @@ def solve(p: Problem, *, mixes: bool, chooses: bool) -> Found:
             found = operators.scan(p, implementation, mixes=mixes, chooses=chooses)
     check_rows(found[3].unsqueeze(-1), -1)
     return found
+
+
+def rows_at(p: Problem, index: Tensor) -> Tensor:
+    """Rows [groups, rows, dim] of the whole codebook, zeros for -1."""
+    if p.shard is not None:
+        return sharded.rows_at(p.codebook, index, p.shard)
+    return p.codes(index.clamp(min=0)).masked_fill(index.unsqueeze(-1) < 0, 0.0)
 
 
 _forced: Implementation | None = None
@@ -221,18 +245,57 @@ def make_problem(
     mask: Tensor | None,
     noise: Noise | None,
     generator: torch.Generator | None,
+    group: dist.ProcessGroup | None = None,
+    *,
+    call: str = "mix",
+    target: Tensor | None = None,
 ) -> tuple[Problem, tuple[int, ...]]:
-    """The problem, and the shape of the batch, which it has as [groups, rows]."""
-    query = _checked(query, codebook)
+    """The problem, and the shape of the batch, which it has as [groups, rows].
+
+    ``call`` says which one it is, to ranks that might make another one.
+    """
+
+    codebook = codebook if group is None else own_rows(codebook)
+
+    def checked() -> Tensor:
+        value = _checked(query, codebook, empty=group is not None)
+        batch = tuple(value.shape[:-1])
+        logits = value[..., :1].expand(*batch, codebook.shape[-2])  # as far as shapes go
+        check_dial("tau", tau)
+        check_dial("beta", beta)
+        check_one_per_row("tau", tau, "logits", logits, -1)
+        check_one_per_row("beta", beta, "logits", logits, -1)
+        check_noise(noise, logits)
+        if mask is not None:
+            check_mask(mask, logits)
+        if target is not None:
+            _check_target(target, batch)
+        return value
+
+    def facts(query: Tensor) -> tuple[int, dict[str, object]]:
+        draws = not isinstance(noise, Tensor) and not is_zero(beta)
+        learned = (query, *(dial for dial in (tau, beta) if isinstance(dial, Tensor)))
+        learned = learned if torch.is_grad_enabled() else ()
+        return codebook.shape[-2], {
+            "call": call,
+            "width": codebook.shape[-1],
+            "codebooks": list(codebook.shape[:-2]),
+            "queries": list(query.shape),
+            "types": [str(query.dtype), str(codebook.dtype)],
+            "draws noise": draws,
+            "learned": [value.requires_grad for value in learned],
+        }
+
+    shard = None
+    if group is None:
+        query = checked()
+    else:
+        if torch.compiler.is_exporting():
+            raise ValueError("a codebook divided over ranks cannot be exported; gather it first.")
+        query, shard = agree(group, query.device, checked, facts)
     batch, (n, dim) = tuple(query.shape[:-1]), codebook.shape[-2:]
-    logits = query[..., :1].expand(*batch, n)  # as far as shapes go
-    check_dial("tau", tau)
-    check_dial("beta", beta)
-    check_one_per_row("tau", tau, "logits", logits, -1)
-    check_one_per_row("beta", beta, "logits", logits, -1)
-    check_noise(noise, logits)
-    if mask is not None:
-        check_mask(mask, logits)
+    if target is not None:
+        _check_range(target, n if shard is None else shard.rows)
     groups = math.prod(codebook.shape[:-2])
     rows = math.prod(batch[codebook.ndim - 2 :])
     compute_dtype = torch.promote_types(query.dtype, torch.float32)
@@ -248,7 +311,7 @@ def make_problem(
 
     noisy = not is_zero(beta)
     if noisy and not isinstance(noise, Tensor):
-        keys = random_keys(groups * rows, query.device, generator)
+        keys = _keys(groups * rows, query.device, generator, group)
     else:
         keys = torch.zeros(groups * rows, dtype=torch.int64, device=query.device)
     p = Problem(
@@ -259,20 +322,48 @@ def make_problem(
         keys.view(groups, rows),
         per_logit(noise).to(compute_dtype) if noisy and isinstance(noise, Tensor) else None,
         None if mask is None else per_logit(mask),
-        None,
+        None if target is None else target.reshape(groups, rows),
         None,
         noisy,
+        shard,
     )
     return p, batch
 
 
-def _check_pair(query: Tensor, codebook: Tensor) -> None:
-    """Types, shapes and devices of a query and a codebook."""
+def _keys(
+    count: int,
+    device: torch.device,
+    generator: torch.Generator | None,
+    group: dist.ProcessGroup | None,
+) -> Tensor:
+    return (
+        random_keys(count, device, generator)
+        if group is None
+        else _shared_keys(count, device, generator, group)
+    )
+
+
+@eager
+def _shared_keys(
+    count: int,
+    device: torch.device,
+    generator: torch.Generator | None,
+    group: dist.ProcessGroup,
+) -> Tensor:
+    """Those of the first rank: all ranks of the group perturb the same queries alike."""
+    with drawn_alike(group):
+        return random_keys(count, device, generator)
+
+
+def _check_pair(query: Tensor, codebook: Tensor, empty: bool = False) -> None:
+    """Types, shapes and devices of a query and a codebook, which may be ``empty`` or not."""
     for name, value in (("query", query), ("codebook", codebook)):
         if not isinstance(value, Tensor) or value.dtype not in _DTYPES:
             kind = value.dtype if isinstance(value, Tensor) else type(value).__name__
             known = ", ".join(str(dtype).removeprefix("torch.") for dtype in _DTYPES)
             raise TypeError(f"the {name} is of type {kind}; pass a tensor of {known}.")
+    if hasattr(codebook, "to_local"):
+        raise ValueError("the codebook is a DTensor, divided over ranks; pass these as group=.")
     if query.ndim < 1 or codebook.ndim < 2:
         raise ValueError(
             f"query and codebook have shapes {tuple(query.shape)} and {tuple(codebook.shape)}; "
@@ -288,7 +379,7 @@ def _check_pair(query: Tensor, codebook: Tensor) -> None:
             f"the query has width {query.shape[-1]}, but the rows of the codebook have "
             f"{codebook.shape[-1]}; logits are products of the two, so make the widths equal."
         )
-    if codebook.shape[-2] == 0 or codebook.shape[-1] == 0:
+    if (codebook.shape[-2] == 0 and not empty) or codebook.shape[-1] == 0:
         raise ValueError(
             f"the codebook of shape {tuple(codebook.shape)} is empty; "
             "at least one row of at least one entry is needed."
@@ -301,9 +392,9 @@ def _check_pair(query: Tensor, codebook: Tensor) -> None:
         )
 
 
-def _checked(query: Tensor, codebook: Tensor) -> Tensor:
+def _checked(query: Tensor, codebook: Tensor, empty: bool) -> Tensor:
     """The query, in the dtype of autocast if that is on."""
-    _check_pair(query, codebook)
+    _check_pair(query, codebook, empty)
     device = query.device.type
     if torch.is_autocast_enabled(device) and query.dtype == torch.float32:
         return query.to(torch.get_autocast_dtype(device))
@@ -315,7 +406,7 @@ def _checked(query: Tensor, codebook: Tensor) -> Tensor:
     return query
 
 
-def _check_target(target: Any, batch: tuple[int, ...], n: int) -> None:
+def _check_target(target: Any, batch: tuple[int, ...]) -> None:
     if not isinstance(target, Tensor) or target.is_floating_point() or target.dtype == torch.bool:
         kind = target.dtype if isinstance(target, Tensor) else type(target).__name__
         raise TypeError(f"target is of type {kind}; pass the indices of rows as integers.")
@@ -323,6 +414,9 @@ def _check_target(target: Any, batch: tuple[int, ...], n: int) -> None:
         raise ValueError(
             f"target has shape {tuple(target.shape)}, but there is one for each query: {batch}."
         )
+
+
+def _check_range(target: Tensor, n: int) -> None:
     if target.numel() and may_read(target):
         low, high = map(read, target.aminmax())
         if low is not None and high is not None and not 0 <= low <= high < n:

@@ -125,11 +125,11 @@ def _backward(
             p, value, lse, of_value, of_lse, kept, learns_dials
         )
     if index is not None and of_value is not None:
-        _add_to_chosen(index, of_value, d_codebook)
+        add_to_chosen(index, of_value, d_codebook)
     return d_query, d_codebook, d_tau, d_beta
 
 
-def _add_to_chosen(index: Tensor, of_mixture: Tensor, d_codebook: Tensor) -> None:
+def add_to_chosen(index: Tensor, of_mixture: Tensor, d_codebook: Tensor) -> None:
     """dC_j += v of the rows that chose j."""
     at = index.clamp(min=0)
     values = of_mixture.to(d_codebook.dtype) * (index >= 0).unsqueeze(-1)

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from .. import kernels
 from .._philox import draw_gumbel_at
+from ..distributed._shards import Shard
 from ..functional import one_hot, straight_through
 from ..noise import draw_gumbel
 
@@ -47,6 +48,7 @@ class Problem:
     target: Tensor | None  # [groups, rows]: wanted is lse(a) - a[target]
     index: Tensor | None  # [groups, rows]: wanted is this row, with the gradient of the mixture
     noisy: bool  # False where beta is known to be 0
+    shard: Shard | None = None  # which rows of the whole codebook these are, if not all
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -57,6 +59,16 @@ class Problem:
     def compute_dtype(self) -> torch.dtype:
         """What sums and exponentials are computed in."""
         return torch.promote_types(self.query.dtype, torch.float32)
+
+    @property
+    def first(self) -> int:
+        """The number of the first row in the whole codebook: its noise is that from there on."""
+        return 0 if self.shard is None else self.shard.first
+
+    @property
+    def gradient_dtype(self) -> torch.dtype:
+        """Of the gradient of the query; what is to be added up over ranks is not rounded yet."""
+        return self.query.dtype if self.shard is None else self.compute_dtype
 
     def codes(self, index: Tensor) -> Tensor:
         """The rows [groups, rows, dim] of the codebook with these indices."""
@@ -181,7 +193,7 @@ def _perturbed(p: Problem) -> Tensor:
     if p.noisy:
         noise = p.noise
         if noise is None:
-            noise = draw_gumbel_at(p.keys, 0, p.codebook.shape[1], p.compute_dtype)
+            noise = draw_gumbel_at(p.keys, p.first, p.codebook.shape[1], p.compute_dtype)
         a = a + p.beta.unsqueeze(-1) * noise
     a = a / p.tau.unsqueeze(-1)
     return a if p.mask is None else a.masked_fill(~p.mask, -math.inf)

@@ -76,7 +76,7 @@ def _absorb(
     noise, noise_group, noise_row, mask, mask_group, mask_row,
     tau, tau_group, tau_row, beta, beta_group, beta_row,
     keys, tops, bases, totals, indices, mixture,
-    rows, first, new, last, dim, parts, number,
+    rows, first, new, last, shift, dim, parts, number,
     noisy: tl.constexpr, given: tl.constexpr, masked: tl.constexpr, mixes: tl.constexpr,
     chooses: tl.constexpr, fresh: tl.constexpr, tile: tl.constexpr, width: tl.constexpr,
 ):  # fmt: skip
@@ -100,7 +100,7 @@ def _absorb(
     base = old_base
     if mixes and fresh:
         _, x0, x1, x2, x3 = perturbed_tile(
-            scores, noise, mask, begin, key, first, new, last, scale, noise_scale,
+            scores, noise, mask, begin, key, first, new, last, shift, scale, noise_scale,
             noisy, given, masked, tile,
         )  # fmt: skip
         base = tl.max(tl.maximum(lowest, tl.maximum(tl.maximum(x0, x1), tl.maximum(x2, x3))), 0)
@@ -109,7 +109,7 @@ def _absorb(
         best, sums = lowest, tl.zeros([tile // 4], tl.float32)
         for start in range(begin, last, tile):
             c0, x0, x1, x2, x3 = perturbed_tile(
-                scores, noise, mask, start, key, first, new, last, scale, noise_scale,
+                scores, noise, mask, start, key, first, new, last, shift, scale, noise_scale,
                 noisy, given, masked, tile,
             )  # fmt: skip
             c1, c2, c3 = c0 + QUARTER, c0 + 2 * QUARTER, c0 + 3 * QUARTER
@@ -144,7 +144,7 @@ def _absorb(
         sums *= tl.exp2(best - base)
     if chooses:
         place = tl.min(tl.where(best == high, where, _NOWHERE), 0)
-        found = tl.where(place < _NOWHERE, place, -1)
+        found = tl.where(place < _NOWHERE, place - shift, -1)
         if not fresh:
             found = tl.where(high > old_top, found, tl.load(indices + at).to(tl.int32))
         tl.store(indices + at, found.to(tl.int64))
@@ -200,7 +200,8 @@ def absorb(
         *strided(as_bytes(p.mask), scores),
         *(*dial_and_strides(p.tau), *dial_and_strides(p.beta), p.keys.contiguous()),
         *(state.top, state.base, state.total, state.index, state.mixture),
-        *(rows, part.first, part.new, part.last, dim, state.base.shape[-1], number),
+        *(rows, p.first + part.first, p.first + part.new, p.first + part.last, p.first),
+        *(dim, state.base.shape[-1], number),
         noisy=p.noisy, given=p.noise is not None, masked=p.mask is not None, mixes=mixes,
         chooses=chooses, fresh=number == 0, tile=_TILE,
         width=triton.next_power_of_2(max(1, dim)),

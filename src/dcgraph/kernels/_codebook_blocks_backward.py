@@ -72,7 +72,7 @@ def _differentiate(
     noise, noise_group, noise_row, mask, mask_group, mask_row,
     tau, tau_group, tau_row, beta, beta_group, beta_row,
     keys, lse, offset, of_lse, targets, sums,
-    rows, first, new, last,
+    rows, first, new, last, before,
     noisy: tl.constexpr, given: tl.constexpr, masked: tl.constexpr, mixes: tl.constexpr,
     writes_z: tl.constexpr, with_target: tl.constexpr, adds_up: tl.constexpr, tile: tl.constexpr,
 ):  # fmt: skip
@@ -90,13 +90,13 @@ def _differentiate(
     shift = tl.load(offset + at)
     target, of_target = -1, 0.0
     if with_target:
-        target = tl.load(targets + at).to(tl.int32)
+        target = tl.load(targets + at).to(tl.int32) + before
         target = tl.where(target >= new, target, -1)
         of_target = tl.load(of_lse + at)
     start = first // GROUP * GROUP + tl.program_id(1) * tile
     c0, x0, x1, x2, x3 = perturbed_tile(
-        scores, noise, mask, start, tl.load(keys + at), first, new, last, scale, noise_scale,
-        noisy, given, masked, tile,
+        scores, noise, mask, start, tl.load(keys + at), first, new, last, before,
+        scale, noise_scale, noisy, given, masked, tile,
     )  # fmt: skip
     c1, c2, c3 = c0 + QUARTER, c0 + 2 * QUARTER, c0 + 3 * QUARTER
     d0 = _delta(x0, scores, pairs, c0, first, last, total, shift, over_tau, above, pairs_above,
@@ -239,8 +239,9 @@ def differentiate(
     Returns the sum of delta of every row, in parts, if there is only a mixture.
     """
     groups, rows = p.shape[:2]
-    begin = part.first // GROUP.value * GROUP.value
-    tiles = triton.cdiv(part.last - begin, TILE)
+    first, new, last = (p.first + column for column in (part.first, part.new, part.last))
+    begin = first // GROUP.value * GROUP.value
+    tiles = triton.cdiv(last - begin, TILE)
     sums = p.tau.new_empty(groups, rows, tiles if of_lse is None else 0)
     if not groups * rows:
         return sums, None
@@ -251,7 +252,7 @@ def differentiate(
         *(*dial_and_strides(p.tau), *dial_and_strides(p.beta), p.keys.contiguous()),
         *(lse.contiguous(), offset, offset if at_target is None else at_target.contiguous()),
         *(offset if at_target is None else p.target.contiguous(), sums),
-        *(rows, part.first, part.new, part.last),
+        *(rows, first, new, last, p.first),
         noisy=p.noisy, given=p.noise is not None, masked=p.mask is not None,
         mixes=scores.shape[1] > rows, writes_z=pairs.shape[1] > rows,
         with_target=at_target is not None, adds_up=of_lse is None, tile=TILE, num_warps=WARPS,

@@ -10,6 +10,10 @@ part of the codebook.
 This pays where a vector is short, and the logits are most of what would have to be stored and read.
 Wider ones spill out of the registers.
 
+Groups of 128 columns share draws of noise. Where the rows here are some of a larger codebook, and
+the first of them is inside such a group, a kernel counts from the start of the group: ``low`` is
+how many rows before the first one it passes over, and ``end`` is where the rows end.
+
 The reference implementation is ``codebook._problem.scan_dense``.
 """
 
@@ -38,10 +42,10 @@ def rounded(x, precision: tl.constexpr):
 
 
 @triton.jit
-def load_rows(source, row, rows, dim, width: tl.constexpr, precision: tl.constexpr):
+def load_rows(source, row, low, rows, dim, width: tl.constexpr, precision: tl.constexpr):
     """Rows [.., width] of a matrix, beyond its edges 0."""
     d = tl.arange(0, width)[None, :]
-    inside = (row[:, None] < rows) & (d < dim)
+    inside = (row[:, None] >= low) & (row[:, None] < rows) & (d < dim)
     value = tl.load(source + row[:, None].to(tl.int64) * dim + d, inside, 0.0)
     return rounded(value, precision)
 
@@ -53,12 +57,12 @@ def add_product(a, b, to, precision: tl.constexpr):
 
 @triton.jit
 def perturbed(
-    score, log2_e, scale, noise_scale, noise, noise_row, mask, mask_row, row, rows, column, n,
-    noisy: tl.constexpr, given: tl.constexpr, masked: tl.constexpr,
+    score, log2_e, scale, noise_scale, noise, noise_row, mask, mask_row, row, rows,
+    column, low, end, noisy: tl.constexpr, given: tl.constexpr, masked: tl.constexpr,
 ):  # fmt: skip
     """log2(e) a of a tile of logits, of any orientation; -inf where there is nothing to choose."""
     x = score * scale
-    real = (column < n) & (row < rows)
+    real = (column >= low) & (column < end) & (row < rows)
     if noisy:
         if given:
             log2_e = tl.load(noise + row.to(tl.int64) * noise_row + column, real, 0.0) * -LOG2_E
@@ -88,7 +92,7 @@ def _better(x, column, best, where):
 def _forward(
     query, codebook, tau, beta, keys, noise, noise_group, noise_row, mask, mask_group, mask_row,
     tops, totals, indices, mixtures,
-    rows, n, dim, each,
+    rows, n, dim, low, base, each,
     noisy: tl.constexpr, given: tl.constexpr, masked: tl.constexpr, mixes: tl.constexpr,
     chooses: tl.constexpr, height: tl.constexpr, width: tl.constexpr, precision: tl.constexpr,
 ):  # fmt: skip
@@ -97,43 +101,44 @@ def _forward(
     across = row[:, None]
     at = group * rows + row
     query += group * rows * dim
-    codebook += group * n * dim
-    noise += group * noise_group
-    mask += group * mask_group
+    codebook += (group * n - low) * dim
+    noise += group * noise_group - low
+    mask += group * mask_group - low
+    end = n + low
     scale = (1.0 / tl.load(tau + at, row < rows, 1.0) * LOG2_E)[:, None]
     noise_scale = tl.load(beta + at, row < rows, 0.0)[:, None] * scale * -LN_2
     key = tl.load(keys + at, row < rows, 0)[:, None]
-    q = load_rows(query, row, rows, dim, width, precision)
+    q = load_rows(query, row, 0, rows, dim, width, precision)
     lane = tl.arange(0, QUARTER)
     best = tl.full([height], _LOWEST, tl.float32)
     where = tl.full([height], _NOWHERE, tl.int32)
     total = tl.zeros([height], tl.float32)
     mixture = tl.zeros([height, width], tl.float32)
-    for start in range(part * each, tl.minimum((part + 1) * each, n), GROUP):
-        e0, e1, e2, e3 = noise_of(key, start // 4 + lane[None, :], noisy, given)
-        c0 = load_rows(codebook, start + lane, n, dim, width, precision)
-        c1 = load_rows(codebook, lane + (start + QUARTER), n, dim, width, precision)
-        c2 = load_rows(codebook, lane + (start + 2 * QUARTER), n, dim, width, precision)
-        c3 = load_rows(codebook, lane + (start + 3 * QUARTER), n, dim, width, precision)
+    for start in range(part * each, tl.minimum((part + 1) * each, end), GROUP):
+        e0, e1, e2, e3 = noise_of(key, (base + start) // 4 + lane[None, :], noisy, given)
+        c0 = load_rows(codebook, start + lane, low, end, dim, width, precision)
+        c1 = load_rows(codebook, lane + (start + QUARTER), low, end, dim, width, precision)
+        c2 = load_rows(codebook, lane + (start + 2 * QUARTER), low, end, dim, width, precision)
+        c3 = load_rows(codebook, lane + (start + 3 * QUARTER), low, end, dim, width, precision)
         x0 = perturbed(
             tl.dot(q, tl.trans(c0), input_precision=precision), e0, scale, noise_scale,
-            noise, noise_row, mask, mask_row, across, rows, start + lane[None, :], n,
+            noise, noise_row, mask, mask_row, across, rows, start + lane[None, :], low, end,
             noisy, given, masked,
         )  # fmt: skip
         x1 = perturbed(
             tl.dot(q, tl.trans(c1), input_precision=precision), e1, scale, noise_scale,
-            noise, noise_row, mask, mask_row, across, rows, lane[None, :] + (start + QUARTER), n,
-            noisy, given, masked,
+            noise, noise_row, mask, mask_row, across, rows, lane[None, :] + (start + QUARTER),
+            low, end, noisy, given, masked,
         )  # fmt: skip
         x2 = perturbed(
             tl.dot(q, tl.trans(c2), input_precision=precision), e2, scale, noise_scale,
             noise, noise_row, mask, mask_row, across, rows, lane[None, :] + (start + 2 * QUARTER),
-            n, noisy, given, masked,
+            low, end, noisy, given, masked,
         )  # fmt: skip
         x3 = perturbed(
             tl.dot(q, tl.trans(c3), input_precision=precision), e3, scale, noise_scale,
             noise, noise_row, mask, mask_row, across, rows, lane[None, :] + (start + 3 * QUARTER),
-            n, noisy, given, masked,
+            low, end, noisy, given, masked,
         )  # fmt: skip
         before = best
         if chooses:
@@ -158,7 +163,8 @@ def _forward(
     tl.store(tops + into, best, row < rows)
     tl.store(totals + into, total, row < rows)
     if chooses:
-        tl.store(indices + into, where, row < rows)
+        found = tl.where(where < _NOWHERE, where - low, where)
+        tl.store(indices + into, found, row < rows)
     if mixes:
         d = tl.arange(0, width)[None, :]
         inside = (row[:, None] < rows) & (d < dim)
@@ -202,7 +208,8 @@ def forward(p: Any, *, mixes: bool, chooses: bool) -> tuple[Tensor, Tensor, Tens
     groups, rows, n, dim = p.shape
     options = options_of(p)
     tiles = triton.cdiv(rows, options["height"])
-    parts, each = parts_of(n, tiles * groups)
+    low, base = place_of(p)
+    parts, each = parts_of(n + low, tiles * groups)
     new = p.tau.new_empty
     tops, totals = new(parts, groups, rows), new(parts, groups, rows)
     indices = new(parts if chooses else 0, groups, rows, dtype=torch.int32)
@@ -212,7 +219,7 @@ def forward(p: Any, *, mixes: bool, chooses: bool) -> tuple[Tensor, Tensor, Tens
     lse, top = new(groups, rows), new(groups, rows)
     if groups * rows:
         _forward[tiles, parts, groups](
-            *tensors_of(p), tops, totals, indices, mixtures, rows, n, dim, each,
+            *tensors_of(p), tops, totals, indices, mixtures, rows, n, dim, low, base, each,
             mixes=mixes, chooses=chooses, **options,
         )  # fmt: skip
         _combine[(groups * rows,)](
@@ -246,6 +253,12 @@ def options_of(p: Any) -> dict[str, Any]:
         "num_warps": 4,
         "num_stages": 2,
     }
+
+
+def place_of(p: Any) -> tuple[int, int]:
+    """Where in its group of columns the first row is, and the first column of the group."""
+    low = p.first % GROUP.value
+    return low, p.first - low
 
 
 def parts_of(n: int, others: int) -> tuple[int, int]:

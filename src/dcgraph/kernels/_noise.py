@@ -84,7 +84,7 @@ def _first_columns(start, tile: tl.constexpr):
 
 @triton.jit
 def _perturbed(
-    scores, noise, mask, column, log2_e, first, new, last, scale, noise_scale,
+    scores, noise, mask, column, log2_e, first, new, last, shift, scale, noise_scale,
     noisy: tl.constexpr, given: tl.constexpr, masked: tl.constexpr,
 ):  # fmt: skip
     """log2(e) a of some columns; -inf where there is nothing to choose."""
@@ -92,40 +92,46 @@ def _perturbed(
     x = tl.load(scores + (column - first), real, 0.0) * scale
     if noisy:
         if given:
-            log2_e = tl.load(noise + column, real, 0.0) * -LOG2_E
+            log2_e = tl.load(noise + (column - shift), real, 0.0) * -LOG2_E
         x += noise_scale * log2_e
     if masked:
-        real = real & (tl.load(mask + column, real, 0) != 0)
+        real = real & (tl.load(mask + (column - shift), real, 0) != 0)
     return tl.where(real, x, float("-inf"))
 
 
 @triton.jit
 def perturbed_tile(
-    scores, noise, mask, start, key, first, new, last, scale, noise_scale,
+    scores, noise, mask, start, key, first, new, last, shift, scale, noise_scale,
     noisy: tl.constexpr, given: tl.constexpr, masked: tl.constexpr, tile: tl.constexpr,
 ):  # fmt: skip
-    """The four quarters of a tile, and the columns of the first of them."""
+    """The four quarters of a tile, and the columns of the first of them.
+
+    Columns are those of the whole codebook; noise and mask have them from ``shift`` on, and scores
+    from ``first`` on.
+    """
     c0, draws = _first_columns(start, tile)
     e0 = tl.zeros([tile // 4], tl.float32)
     e1, e2, e3 = e0, e0, e0
     if noisy and not given:
         e0, e1, e2, e3 = log2_noise(key, draws)
     c1, c2, c3 = c0 + QUARTER, c0 + 2 * QUARTER, c0 + 3 * QUARTER
-    return (
-        c0,
-        _perturbed(
-            scores, noise, mask, c0, e0, first, new, last, scale, noise_scale, noisy, given, masked
-        ),
-        _perturbed(
-            scores, noise, mask, c1, e1, first, new, last, scale, noise_scale, noisy, given, masked
-        ),
-        _perturbed(
-            scores, noise, mask, c2, e2, first, new, last, scale, noise_scale, noisy, given, masked
-        ),
-        _perturbed(
-            scores, noise, mask, c3, e3, first, new, last, scale, noise_scale, noisy, given, masked
-        ),
-    )
+    x0 = _perturbed(
+        scores, noise, mask, c0, e0, first, new, last, shift, scale, noise_scale,
+        noisy, given, masked,
+    )  # fmt: skip
+    x1 = _perturbed(
+        scores, noise, mask, c1, e1, first, new, last, shift, scale, noise_scale,
+        noisy, given, masked,
+    )  # fmt: skip
+    x2 = _perturbed(
+        scores, noise, mask, c2, e2, first, new, last, shift, scale, noise_scale,
+        noisy, given, masked,
+    )  # fmt: skip
+    x3 = _perturbed(
+        scores, noise, mask, c3, e3, first, new, last, shift, scale, noise_scale,
+        noisy, given, masked,
+    )  # fmt: skip
+    return c0, x0, x1, x2, x3
 
 
 @triton.jit

@@ -18,17 +18,21 @@ from captured import losses_of_captured_steps
 from dcgraph import kernels
 from dcgraph._philox import draw_gumbel_at
 from dcgraph.codebook import _blocks as blocks
+from dcgraph.codebook import _blockwise as blockwise
 from dcgraph.codebook import _operators as operators
 from dcgraph.codebook import _problem as problems
 from dcgraph.codebook._blocks import Block
 from dcgraph.codebook._functions import make_problem
-from dcgraph.codebook._problem import Implementation, Problem, scan_dense
+from dcgraph.codebook._problem import Implementation, Problem, _perturbed, scan_dense
 from large_logits import errors_by_row, large_logits
 
 steps = pytest.importorskip("dcgraph.kernels._codebook_blocks", reason="the kernels need Triton")
+stream: Any = pytest.importorskip("dcgraph.kernels._codebook_stream", reason="needs Triton")
+stream_backward: Any = pytest.importorskip("dcgraph.kernels._codebook_stream_backward")
 kernel_noise = pytest.importorskip("dcgraph.kernels._noise", reason="the kernels need Triton")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 TARGET = torch.tensor([[0, 300, 250], [127, 128, 7]], device=DEVICE)
+NOTHING_KEPT = blocks.Kept(torch.empty(0, device=DEVICE), torch.empty(0, device=DEVICE))
 on_gpu = pytest.mark.skipif(DEVICE == "cpu", reason="there is no GPU")
 
 
@@ -221,6 +225,46 @@ def test_fused_steps_without_mixture(kept: int, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize(("name", "chooses"), CASES)
 def test_streaming(name: str, chooses: bool) -> None:
     agree(case(name), "streaming", mixes=True, chooses=chooses)
+
+
+@pytest.mark.usefixtures("fused")
+@pytest.mark.parametrize("way", ["blockwise", "streaming"])
+@pytest.mark.parametrize("first", [128, 201, 1_000_000_007])
+@pytest.mark.parametrize("name", ["drawn noise", "given noise", "a mask", "a target", "an index"])
+def test_rows_of_a_larger_codebook_have_the_noise_of_their_place(
+    name: str, first: int, way: str
+) -> None:
+    """Values and gradients of one shard, the log-sum-exp being that of its rows."""
+    shard: Any = SimpleNamespace(first=first)
+    p = replace(case(name), shard=shard)
+    mixes, stays = p.target is None, torch.ones_like(p.keys, dtype=torch.bool)
+    if p.target is not None:  # one of them is a row of another shard
+        p, stays = replace(p, target=TARGET.where(TARGET < 300, -1)), TARGET < 300
+    expected, lse, best, top = scan_dense(replace(p, target=None), mixes=mixes, chooses=False)
+    forward, backward = {
+        "blockwise": (blockwise.forward, partial(blockwise.backward, kept=NOTHING_KEPT)),
+        "streaming": (stream.forward, stream_backward.backward),
+    }[way]
+    with torch.no_grad():
+        mixture, found_lse, index, found_top, *_ = forward(p, mixes=mixes, chooses=True)
+    assert p.index is not None or torch.equal(index, best)
+    torch.testing.assert_close(found_top, top)
+    assert relative_error(found_lse, lse) < 1e-5
+    if mixes:
+        of_value, of_lse = torch.randn_like(mixture), None
+        total = (expected * of_value).sum()
+    else:
+        assert p.target is not None
+        of_value, of_lse = None, torch.randn_like(lse)
+        at_target = _perturbed(p).gather(-1, p.target.clamp(min=0).unsqueeze(-1)).squeeze(-1)
+        total = ((lse - at_target * stays) * of_lse).sum()
+    wanted = torch.autograd.grad(total, (p.query, p.codebook))
+    with torch.no_grad():
+        found = backward(p, mixture, lse, of_value, of_lse)[:2]
+        if p.index is not None and of_value is not None:
+            operators.add_to_chosen(p.index, of_value, found[1])
+    for one, other in zip(found, wanted, strict=True):
+        assert relative_error(one, other) < 1e-5
 
 
 def test_the_stream_rounds_to_tf32_where_torch_may() -> None:
