@@ -181,7 +181,7 @@ class _Run:
             compiled = device.type == "cuda" and long_enough and task.execution(first).compiles
         self.stepper = Stepper(
             *(task, self.population, replicas, self.data, self.steps),
-            together=self.share.total,
+            everyone=self.everyone,
             compiled=compiled,
         )
         self.every = max(1, per_epoch // first.schedule_steps)

@@ -41,7 +41,7 @@ class Stepper:
         data: Data,
         steps: int,
         *,
-        together: int | None = None,
+        everyone: Sequence[Settings] = (),
         compiled: bool = False,
     ) -> None:
         self._task, self._population, self._data = task, population, data
@@ -53,7 +53,8 @@ class Stepper:
         self._flat_steps = _per_replica([s.decay * steps for s in replicas], device)
         self._steps = steps
         self._average_decay = _per_replica([s.average for s in replicas], device)
-        self._averages = any(s.average for s in replicas)
+        everyone = everyone or replicas  # with those on other ranks
+        self._averages = any(s.average for s in everyone)
         self._first_moment = torch.zeros_like(population.weights)
         self._second_moment = torch.zeros_like(population.weights)
         batches = batches_per_epoch(data, self.batch)
@@ -73,8 +74,8 @@ class Stepper:
         ] = {}
         self._asked_before: set[tuple[str, str]] = set()
         self._evaluated = torch.empty_like(population.weights)
-        # Also those on other ranks: what is drawn in an evaluation depends on how it is divided.
-        self._evaluated_at_once = _EVALUATED_AT_ONCE.get(device.type, 4096) // (together or count)
+        # What is drawn in an evaluation depends on how it is divided.
+        self._evaluated_at_once = _EVALUATED_AT_ONCE.get(device.type, 4096) // len(everyone)
         if device.type == "cuda":
             free, _ = torch.cuda.mem_get_info(device)
             per_example = max(1.0, saved_bytes(task, replicas[0], data) / self.batch)
@@ -82,7 +83,7 @@ class Stepper:
             self._evaluated_at_once = min(self._evaluated_at_once, fitting)
         self._execution = task.execution(self._settings)
         if (most := self._execution.evaluated_at_once) is not None:
-            self._evaluated_at_once = min(self._evaluated_at_once, most // (together or count))
+            self._evaluated_at_once = min(self._evaluated_at_once, most // len(everyone))
         self._evaluated_at_once = max(1, self._evaluated_at_once)
 
     def state(self) -> dict[str, Tensor]:
