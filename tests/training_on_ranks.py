@@ -15,11 +15,14 @@ import torch
 import torch.distributed as dist
 
 import dcgraph as dc
-from dcgraph.experiments.engine import Callbacks, Data, Interrupted, Settings, train
+from dcgraph._streams import Streams
+from dcgraph.experiments.engine import Callbacks, Data, Interrupted, Outcome, Settings, train
 from dcgraph.experiments.engine.errors import CheckpointError, OtherRankError, RanksError
 from dcgraph.experiments.engine.jobs import Job
+from dcgraph.experiments.engine.order import one_seed
 from dcgraph.experiments.engine.ranks import ONE_RANK, Ranks
 from dcgraph.experiments.engine.runs import perform
+from dcgraph.population._population import seed_of_noise
 from parity import DATA, QUICK, TASK, Parity
 from ranks import Found
 
@@ -88,6 +91,55 @@ def own_loop(group: dist.ProcessGroup | None) -> Found:
         "own": list(population.share.own),
         "trained": population.replicas,
     }
+
+
+def batches_over(ranks: Ranks, path: Path, stops: bool = False) -> Outcome:
+    """One model, of whose batches each rank has a part; stopped half-way, if asked for."""
+
+    def stop(step: int, steps: int) -> None:
+        if stops and step >= steps // 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    own = Callbacks(progress=stop)
+    # Evaluated at the end only: an evaluation by sampling draws, too, and rank 0 makes it.
+    settings = [replace(QUICK, seed=3, epochs=1, evaluations=1, average=0.9)]
+    return train(TASK, settings, DATA, save_to=path, resume=True, callbacks=own, ranks=ranks)
+
+
+def batches() -> Found:
+    ranks, place = replace(here(), divided="batch"), folder()
+    whole = batches_over(ranks, place / "whole.pt")
+    code = None
+    try:
+        batches_over(ranks, place / "half.pt", stops=True)
+    except Interrupted as stop:
+        code = stop.exit_code
+    resumed = batches_over(ranks, place / "half.pt")
+    population = whole.population
+    assert population.streams is not None
+    return {
+        "weights": population.weights,
+        "resumed": resumed.population.weights,
+        "curve": repr(whole.curve),
+        "code": code,
+        "streams": population.streams.state(),
+        "three": said(lambda: train(TASK, [replace(QUICK, batch=9)], DATA, ranks=ranks)),
+    }
+
+
+class OfTwoRanks(Streams):
+    """What two ranks draw, one after the other, for the halves of a batch."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__([seed])
+        self.ranks = [
+            Streams([seed_of_noise(seed)]),  # as rank 0 has it, which is that of a single process
+            Streams([one_seed([seed, 1])]),
+        ]
+
+    def draw(self, replica: torch.Tensor, shape: list[int], kind: str) -> torch.Tensor:
+        half = [shape[0] // 2, *shape[1:]]
+        return torch.cat([rank.draw(replica, half, kind) for rank in self.ranks])
 
 
 def cut(path: Path, ranks: Ranks, stops: bool) -> None:

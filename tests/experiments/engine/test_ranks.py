@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ import training_on_ranks as programs
 from dcgraph.experiments.engine import train
 from dcgraph.experiments.engine.ranks import ONE_RANK, started_ranks
 from dcgraph.experiments.engine.records import read_record
+from dcgraph.population._rows import RowPopulation
 from parity import DATA, TASK
 from ranks import Found, run
 
@@ -30,7 +32,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def found(place: Path) -> Runs:
     """Three ranks, then two; what the first have begun the second go on with."""
     names = {3: ["five", "two", "loop_of_ones_own", "stopped"]}
-    names[2] = ["five", "loop_of_ones_own", "resumed", "errors"]
+    names[2] = ["five", "loop_of_ones_own", "resumed", "errors", "batches"]
     runs = {}
     for world, some in names.items():
         runs[world] = run([f"training_on_ranks.{name}" for name in some], world, place)
@@ -72,6 +74,33 @@ def test_a_population_in_a_loop_of_ones_own(found: Runs) -> None:
         assert own == list(range(5)), "each is trained by one rank, in their order"
 
 
+def test_batches_divided_over_ranks_train_as_one_process_does(
+    found: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the same examples, noise and gates, up to rounding."""
+    main, other = of(found, 2, "batches")
+    assert torch.equal(main["weights"], other["weights"]) and main["curve"] == other["curve"]
+    assert not torch.equal(main["streams"], other["streams"]), "noise differs from rank to rank"
+    made = RowPopulation.__init__
+
+    def with_noise_of_both(self: RowPopulation, *arguments: Any, **options: Any) -> None:
+        made(self, *arguments, **options)
+        self.streams = programs.OfTwoRanks(3)
+
+    monkeypatch.setattr(RowPopulation, "__init__", with_noise_of_both)
+    one_process = programs.batches_over(ONE_RANK, tmp_path / "one.pt")
+    torch.testing.assert_close(main["weights"], one_process.population.weights)
+    monkeypatch.undo()
+    other_noise = programs.batches_over(ONE_RANK, tmp_path / "other.pt").population.weights
+    assert (other_noise - main["weights"]).abs().max() > 1e-3, "the noise is part of it"
+
+
+def test_a_run_of_divided_batches_is_stopped_and_resumed(found: Runs) -> None:
+    for rank in of(found, 2, "batches"):
+        assert rank["code"] == 143 and torch.equal(rank["resumed"], rank["weights"])
+        assert "batch=9 cannot be divided over 2 ranks; use a multiple" in rank["three"]
+
+
 def test_a_signal_stops_all_ranks_and_any_number_of_them_goes_on(found: Runs, place: Path) -> None:
     assert of(found, 3, "stopped") == [{"code": 143}] * 3
     undisturbed = train(TASK, programs.FIVE, DATA)
@@ -85,7 +114,7 @@ def test_a_signal_stops_all_ranks_and_any_number_of_them_goes_on(found: Runs, pl
 def test_rank_0_says_what_is_wrong_and_the_others_end_too(found: Runs) -> None:
     main, other = of(found, 2, "errors")
     assert main["other data"] == (
-        "RanksError: rank 1 has other data than rank 0 (others and bits); start all ranks with the "
+        "RanksError: rank 1 has other data than rank 0 (others and bits); all of them need the "
         "same."
     )
     assert main["no data"] == "RanksError: rank 1: ValueError: no such file"
