@@ -39,7 +39,7 @@ TWO = [replace(QUICK, seed=seed, epochs=1) for seed in (7, 8)]
 def here() -> Ranks:
     if not dist.is_initialized():
         return ONE_RANK
-    return Ranks(dist.get_rank(), dist.get_world_size(), dist.get_rank(), dist.group.WORLD)
+    return Ranks(dist.get_rank(), dist.get_world_size(), dist.get_rank())
 
 
 def folder() -> Path:

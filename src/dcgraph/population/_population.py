@@ -88,7 +88,8 @@ class Population(nn.Module):
             raise TypeError(f"seeds is an int; pass one seed per replica, such as range({seeds}).")
         if not len(seeds):  # an array has no truth value
             raise ValueError("seeds is empty, but a population has at least one replica.")
-        self._group = group
+        # The default group is not held: one that outlives torch's own end of it ends the process.
+        self._group = None if group is dist.group.WORLD else group
         self.share = share_of(len(seeds), group)
         own = self.share.of([as_index(seed) for seed in seeds])
         models = []

@@ -10,6 +10,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+if dist.is_available():
+    # Imported later, such as by torch.func, its default arguments would hold the ranks of then for
+    # ever, and a process that ends with some of their threads left is aborted.
+    import torch.distributed.nn
+
 T = TypeVar("T")
 
 

@@ -45,6 +45,19 @@ def of(found: Runs, world: int, program: str) -> list[Found]:
     return [one[f"training_on_ranks.{program}"] for one in found[world]]
 
 
+def torchrun(folder: Path, program: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Two ranks of a program, as a user starts them."""
+    file = folder / "program.py"
+    file.write_text(program)
+    command = ["torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    own = {"PYTHONPATH": os.pathsep.join(sys.path), "GLOO_SOCKET_IFNAME": "lo"}
+    return subprocess.run(
+        [sys.executable, "-m", *command, str(file)],
+        capture_output=True, text=True, timeout=120,
+        env=os.environ | own | {"OMP_NUM_THREADS": "1"} | environment,
+    )  # fmt: skip
+
+
 def test_records_and_models_do_not_depend_on_the_number_of_ranks(found: Runs, place: Path) -> None:
     programs.run(place / "five-1", programs.FIVE, ONE_RANK)
     single = programs.left_in(place / "five-1")
@@ -126,6 +139,24 @@ def test_rank_0_says_what_is_wrong_and_the_others_end_too(found: Runs) -> None:
     assert other["no data"].startswith("OtherRankError: rank 1 has failed")
 
 
+ENDS = """
+import glob
+from dcgraph.experiments.engine import train
+from dcgraph.experiments.engine.ranks import started_ranks
+from training_on_ranks import DATA, TASK, TWO
+with started_ranks() as ranks:
+    train(TASK, TWO, DATA, ranks=ranks)
+threads = [open(path).read().strip() for path in glob.glob("/proc/self/task/*/comm")]
+assert ranks.world == 2 and not [name for name in threads if "gloo" in name], threads
+"""
+
+
+def test_ranks_end_with_all_they_began(tmp_path: Path) -> None:
+    """Threads of gloo that are left abort the process at its end, now and then."""
+    run = torchrun(tmp_path, ENDS)
+    assert run.returncode == 0, run.stderr
+
+
 HANGS = """
 import sys, time
 from dcgraph.experiments.engine.ranks import started_ranks
@@ -143,19 +174,10 @@ with started_ranks() as ranks:
 
 
 def test_a_rank_that_hangs_is_given_up(tmp_path: Path) -> None:
-    program = tmp_path / "hangs.py"
-    program.write_text(HANGS)
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    run = subprocess.run(
-        [*torchrun, "--nproc-per-node=2", str(program)],
-        capture_output=True, text=True, timeout=120,
-        env=os.environ
-        | {"PYTHONPATH": os.pathsep.join(sys.path), "GLOO_SOCKET_IFNAME": "lo"}
-        | {"DCGRAPH_RANKS_TIMEOUT": "2", "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+    run = torchrun(tmp_path, HANGS, DCGRAPH_RANKS_TIMEOUT="2")
     assert run.returncode != 0
     assert "RanksError: another rank has stopped, or does not answer (" in run.stdout
-    left = subprocess.run(["pgrep", "-f", str(program)], capture_output=True, text=True)
+    left = subprocess.run(["pgrep", "-f", str(tmp_path)], capture_output=True, text=True)
     assert not left.stdout, "no process is left"
 
 

@@ -37,7 +37,6 @@ class Ranks:
     rank: int = 0
     world: int = 1
     place: int = 0  # among the ranks of this machine
-    group: dist.ProcessGroup | None = None
     divided: Divided = "replicas"
 
     @property
@@ -60,7 +59,7 @@ class Ranks:
             return [value]
         values: list[Any] = [None] * self.world
         with _heard():
-            dist.all_gather_object(values, value, self.group)
+            dist.all_gather_object(values, value)
         return values
 
     def at_main(self, value: T) -> list[T]:
@@ -69,7 +68,7 @@ class Ranks:
             return [value]
         values: list[Any] | None = [None] * self.world if self.is_main else None
         with _heard():
-            dist.gather_object(value, values, 0, self.group)
+            dist.gather_object(value, values, 0)
         return values or []
 
     def largest(self, *numbers: int) -> list[int]:
@@ -78,7 +77,7 @@ class Ranks:
             return list(numbers)
         together = torch.tensor(numbers)
         with _heard():
-            dist.all_reduce(together, dist.ReduceOp.MAX, self.group)
+            dist.all_reduce(together, dist.ReduceOp.MAX)
         return together.tolist()
 
     def by_main(self, make: Callable[[], T]) -> T:
@@ -93,7 +92,7 @@ class Ranks:
             except Exception as raised:
                 error, made[1] = raised, f"{type(raised).__name__}: {shortened(raised)}"
         with _heard():
-            dist.broadcast_object_list(made, 0, self.group)
+            dist.broadcast_object_list(made, 0)
         if error is not None:
             raise error
         if made[1] is not None:
@@ -149,7 +148,7 @@ class Summed:
     """Adds up tensors of all ranks, in place: by NCCL where every rank has a GPU of its own."""
 
     def __init__(self, ranks: Ranks, device: torch.device) -> None:
-        self._group = ranks.group
+        self._group: dist.ProcessGroup | None = None  # all ranks
         if device.type == "cuda":
             gpus = ranks.everyones((platform.node(), device.index))
             if len(set(gpus)) == len(gpus):
@@ -172,7 +171,7 @@ def started_ranks(divided: Divided = "replicas") -> Iterator[Ranks]:
         dist.init_process_group("gloo", timeout=timedelta(seconds=patience))
     try:
         place = int(os.environ.get("LOCAL_RANK", "0"))
-        yield Ranks(dist.get_rank(), world, place, dist.group.WORLD, divided)
+        yield Ranks(dist.get_rank(), world, place, divided)
         with _heard():  # who leaves first would be taken for lost
             dist.barrier()
     finally:
