@@ -26,6 +26,7 @@ from ..engine.errors import (
     Interrupted,
     ModelError,
     RecordError,
+    StudyError,
 )
 from ..figures import FIGURES, Figure
 from ..tasks import TABLES, TASKS, Entry
@@ -34,6 +35,7 @@ from .figures import figure
 from .parsing import CommandError, call, summary, visible
 from .playground import playground
 from .progress import close_bars
+from .search import search
 from .tables import reproduce, table
 from .tasks import data, evaluate, predict
 from .train import train
@@ -41,6 +43,7 @@ from .train import train
 COMMANDS: dict[str, Callable[..., None]] = {
     "demo": demo,
     "train": train,
+    "search": search,
     "evaluate": evaluate,
     "predict": predict,
     "reproduce": reproduce,
@@ -51,6 +54,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
 }
 _NAMES: dict[str, Mapping[str, Entry] | Mapping[str, Figure]] = {
     "train": TASKS,
+    "search": TASKS,
     "evaluate": TASKS,
     "predict": TASKS,
     "reproduce": TABLES,
@@ -67,6 +71,9 @@ _EXTRAS = {
     "numpy": "cli",
     "PIL": "cli",
     "tensorboard": "tensorboard",
+    "optuna": "search",
+    "sqlalchemy": "search",
+    "psycopg": "search",
 }
 
 
@@ -82,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except CommandError as error:
         _complain(str(error))
         return error.exit_code
-    except (CheckpointError, DataError, ModelError, RecordError) as error:
+    except (CheckpointError, DataError, ModelError, RecordError, StudyError) as error:
         _complain(str(error))
         return 1
     except (Interrupted, KeyboardInterrupt) as stop:

@@ -19,6 +19,10 @@ class RecordError(ValueError):
     """Why a record cannot be used."""
 
 
+class StudyError(Exception):
+    """Why a study of a search cannot be used."""
+
+
 class Interrupted(Exception):  # noqa: N818 (not an error: somebody asked for it)
     """Ctrl-C or another signal to stop came; the work so far is in the checkpoint."""
 
