@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ from dcgraph.experiments.engine.search import Search, search
 from dcgraph.experiments.engine.settings import Sweep, parse_sweep
 from dcgraph.experiments.engine.studies import Storage, latest, ranked, space_of
 from parity import QUICK, TASK, Parity, ParitySettings
+from postgres import server
 
 FIXED = replace(QUICK, seed=5)
 SWEEPS = [parse_sweep(text, FIXED) for text in ("lr=1e-3..1e-1:log", "tau=1,2", "dropres=0,1")]
@@ -295,3 +298,34 @@ def test_a_study_knows_its_plan_as_plain_values(tmp_path: Path) -> None:
     assert about["task"] == "parity" and about["metric"] == "accuracy"
     assert about["settings"]["epochs"] == 2 and "lr" not in about["settings"]
     assert json.loads(about["space"]["lr"])["attributes"]["log"] is True
+
+
+def killed(url: str, folder: Path) -> dict[str, int]:
+    """What is left of a study whose workers were killed, in a process of its own, which forks."""
+    program = Path(__file__).parents[2] / "searched.py"
+    run = subprocess.run(
+        [sys.executable, str(program), url, str(folder), "3", "6"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    found: dict[str, int] = json.loads(run.stdout.splitlines()[-1])
+    return found
+
+
+@pytest.mark.parametrize("database", ["sqlite", "postgresql"])
+def test_no_trial_is_lost_or_run_twice_when_workers_are_killed(
+    database: str, tmp_path: Path
+) -> None:
+    with ExitStack() as stack:
+        file = f"sqlite:///{tmp_path / 'study.db'}"
+        url = file if database == "sqlite" else stack.enter_context(server())
+        found = killed(url, tmp_path)
+    assert found["kills"] == 6 and found["failed"] == 0
+    assert found["trials"] == found["finished"] == 16
+    assert found["retried"] > 2
+    assert found["lost"] == found["finished_twice"] == found["retried_twice"] == 0
+    # A trial that was pruned before its worker was killed may lack a record; its curve is there.
+    assert found["records"] > 10

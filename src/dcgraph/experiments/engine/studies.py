@@ -118,16 +118,24 @@ class Storage:
         self._file = Path(parsed.database) if kind == "sqlite" else None
         if kind == "postgresql":
             parsed = parsed.set(drivername="postgresql+psycopg")
-        waits = {"timeout": 60} if self._file else {"connect_timeout": _ANSWER}
+        waits = (
+            {"timeout": 60}
+            if self._file
+            else {"connect_timeout": _ANSWER, "client_encoding": "utf8"}
+        )
         options = {"connect_args": waits, "pool_pre_ping": self._file is None}
         self._engine = sqlalchemy.create_engine(parsed, **options)
-        with self.answers(), self.turn(), _calm():  # tables are made by one worker
-            self.rdb = RDBStorage(
-                parsed.render_as_string(hide_password=False),
-                engine_kwargs=options,
-                heartbeat_interval=self.heartbeat,
-                grace_period=grace,
-            )
+        try:
+            with self.answers(), self.turn(), _calm():  # tables are made by one worker
+                self.rdb = RDBStorage(
+                    parsed.render_as_string(hide_password=False),
+                    engine_kwargs=options,
+                    heartbeat_interval=self.heartbeat,
+                    grace_period=grace,
+                )
+        except BaseException:
+            self._engine.dispose()
+            raise
 
     @contextmanager
     def turn(self) -> Iterator[None]:
