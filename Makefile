@@ -73,6 +73,7 @@ bench: .venv/dev  ## speed against torch's own and the plain way, as ratios from
 	$(BIN)/python benchmarks/paths.py
 	$(BIN)/python benchmarks/queries.py
 	$(BIN)/python benchmarks/asking.py
+	$(BIN)/python benchmarks/search.py
 
 # Longer than the tests, with a record each: what docs/what-we-promise.md shows after `make tables`.
 coverage: .venv/dev  ## lines and branches of the library that its tests run

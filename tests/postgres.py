@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,7 +31,8 @@ def server() -> Iterator[str]:
     programs = _programs()
     if programs is None:
         pytest.skip("PostgreSQL is not installed")
-    user, how = "dcgraph", {}
+    user = "dcgraph"
+    how: dict[str, Any] = {}
     if os.getuid() == 0:  # it refuses to run as root
         try:
             other = pwd.getpwnam("postgres")

@@ -49,7 +49,7 @@ def records_in(folder: Path) -> list[str]:
     return sorted(path.name for path in (folder / "out" / "records").iterdir())
 
 
-def test_a_batch_of_trials_is_one_population(tmp_path: Path) -> None:
+def test_a_batch_is_one_population(tmp_path: Path) -> None:
     trained: list[Sequence[Settings]] = []
     said: list[str] = []
 
@@ -142,7 +142,7 @@ def test_pruners(pruner: Any, pruned: bool, tmp_path: Path) -> None:
     assert len(records_in(tmp_path)) == 8
 
 
-def test_a_trial_that_is_never_finite_is_finished_without_a_value(tmp_path: Path) -> None:
+def test_what_is_never_finite_is_finished_without_a_value(tmp_path: Path) -> None:
     sweeps = [Sweep("lr", (1e-3, 1e35))]
     plan = replace(PLAN, sweeps=sweeps, trials=8, at_once=8, sampler="random", pruner="none")
     trials = run(plan, tmp_path)
@@ -192,7 +192,7 @@ def test_what_is_interrupted_goes_on_from_its_checkpoint(tmp_path: Path) -> None
     assert records_in(cut) == [f"trial-{k:04}_seed-5.json" for k in range(6)]
 
 
-def test_elsewhere_a_trial_begins_again(tmp_path: Path) -> None:
+def test_elsewhere_what_was_cut_off_begins_again(tmp_path: Path) -> None:
     """Without the folder of the worker that had it."""
     with pytest.raises(Interrupted):
         run(PLAN, tmp_path, callbacks=interrupting(10))
@@ -210,7 +210,7 @@ def test_a_damaged_checkpoint_costs_its_steps_only(tmp_path: Path) -> None:
     assert [trial.state.name for trial in run(PLAN, tmp_path)] == ["COMPLETE"] * 6
 
 
-def test_a_worker_that_was_taken_for_dead_leaves_its_trials_to_the_other(tmp_path: Path) -> None:
+def test_a_worker_that_was_taken_for_dead_leaves_its_work_to_the_other(tmp_path: Path) -> None:
     """Its trials fail while it trains, as when its machine sleeps for an hour."""
     with storage_in(tmp_path) as storage:
 
@@ -316,7 +316,7 @@ def killed(url: str, folder: Path) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("database", ["sqlite", "postgresql"])
-def test_no_trial_is_lost_or_run_twice_when_workers_are_killed(
+def test_nothing_is_lost_or_run_twice_when_workers_are_killed(
     database: str, tmp_path: Path
 ) -> None:
     with ExitStack() as stack:

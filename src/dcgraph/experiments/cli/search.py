@@ -223,7 +223,7 @@ def _draw(where: str, name: str, out: Path) -> None:
 
 
 def _write_page(study: optuna.Study, out: Path, commands: Sequence[str]) -> Path:
-    from ..report import write_search_report  # start-up time: torch and jinja2
+    from ..report.search import write_search_report  # start-up time: torch and jinja2
 
     page = out / "report.html"
     write_search_report(page, study, commands)

@@ -12,6 +12,7 @@ that take the place of another not at all.
 from __future__ import annotations
 
 import errno
+import re
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -298,11 +299,13 @@ _URLS = "write sqlite:///FILE, or postgresql://USER:PASSWORD@HOST/DATABASE."
 
 
 def hidden(url: str) -> str:
-    """A URL without its password."""
-    try:
-        return make_url(url).render_as_string(hide_password=True)
-    except ArgumentError:
-        return url if "@" not in url else f"***@{url.rpartition('@')[2]}"
+    """A text with a URL, without the password.
+
+    >>> hidden("--storage=postgresql://me:secret@host/searches")
+    '--storage=postgresql://me:***@host/searches'
+    """
+    url = re.sub(r"(://[^:@/]*):.*@", r"\1:***@", url)
+    return re.sub(r"(password=)[^&\s]*", r"\1***", url)
 
 
 def about_of(study: optuna.Study) -> dict[str, Any]:

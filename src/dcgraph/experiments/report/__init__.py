@@ -4,6 +4,5 @@ from __future__ import annotations
 
 from .groups import Replica
 from .page import write_report
-from .search import write_search_report
 
-__all__ = ["Replica", "write_report", "write_search_report"]
+__all__ = ["Replica", "write_report"]
