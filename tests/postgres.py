@@ -8,8 +8,9 @@ import shutil
 import socket
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,18 @@ def _programs() -> Path | None:
     return Path(found).parent if found else installed[-1] if installed else None
 
 
+@dataclass(frozen=True)
+class Server:
+    """A server that runs, and can be stopped and started."""
+
+    url: str
+    start: Callable[[], None]
+    stop: Callable[[], None]
+
+
 @contextmanager
-def server() -> Iterator[str]:
-    """The URL of a fresh server; skips the test where there can be none."""
+def server() -> Iterator[Server]:
+    """A fresh server; skips the test where there can be none."""
     programs = _programs()
     if programs is None:
         pytest.skip("PostgreSQL is not installed")
@@ -57,10 +67,17 @@ def server() -> Iterator[str]:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         options = f"-p {port} -c listen_addresses=127.0.0.1 -c fsync=off -k {folder}"
-        call("pg_ctl", "-w", "-l", str(folder / "log"), "-o", options, "start")
+
+        def start() -> None:
+            call("pg_ctl", "-w", "-l", str(folder / "log"), "-o", options, "start")
+
+        def stop() -> None:
+            call("pg_ctl", "-w", "-m", "fast", "stop")
+
+        start()
         try:
-            yield f"postgresql://{user}:secret@127.0.0.1:{port}/postgres"
+            yield Server(f"postgresql://{user}:secret@127.0.0.1:{port}/postgres", start, stop)
         finally:
-            call("pg_ctl", "-w", "-m", "immediate", "stop")
+            stop()
     finally:
         shutil.rmtree(folder, ignore_errors=True)

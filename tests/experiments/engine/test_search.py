@@ -7,8 +7,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -300,6 +302,70 @@ def test_a_study_knows_its_plan_as_plain_values(tmp_path: Path) -> None:
     assert json.loads(about["space"]["lr"])["attributes"]["log"] is True
 
 
+def test_what_a_worker_took_that_was_killed_before_it_began_is_taken_again(tmp_path: Path) -> None:
+    """In the middle of its turn: one trial has its parameters, one has none, no heart beats."""
+    with storage_in(tmp_path) as storage:
+        search(replace(PLAN, trials=0), storage, "study", tmp_path / "out")
+        plain = optuna.load_study(study_name="study", storage=storage.name)
+        plain.ask(space_of(SWEEPS, FIXED))
+        plain.ask()
+        trials = latest(search(PLAN, storage, "study", tmp_path / "out"))
+    assert [trial.state.name for trial in trials] == ["COMPLETE"] * 6
+    assert all(set(trial.params) == {"lr", "tau", "dropres"} for trial in trials)
+    assert len(records_in(tmp_path)) == 6
+
+
+@pytest.mark.parametrize("database", ["sqlite", "postgresql"])
+def test_workers_take_turns(database: str, tmp_path: Path) -> None:
+    came: list[str] = []
+    with ExitStack() as stack:
+        file = f"sqlite:///{tmp_path / 'study.db'}"
+        url = file if database == "sqlite" else stack.enter_context(server()).url
+        one, two = (stack.enter_context(closing(Storage(url, 60))) for _ in range(2))
+
+        def other() -> None:
+            with two.turn():
+                came.append("other")
+
+        thread = threading.Thread(target=other)
+        with one.turn():
+            thread.start()
+            time.sleep(0.5)
+            came.append("first")
+        thread.join(20)
+    assert came == ["first", "other"]
+
+
+def test_a_server_that_stops_is_one_line_and_the_search_goes_on_when_it_is_back(
+    tmp_path: Path,
+) -> None:
+    brought: list[int] = []
+    with server() as database:
+
+        def stopping(replicas: Sequence[Settings]) -> Callbacks:
+            def progress(step: int, steps: int) -> None:
+                if step == 8:
+                    database.stop()
+
+            return Callbacks(progress=progress)
+
+        def resumed(replicas: Sequence[Settings]) -> Callbacks:
+            return Callbacks(resumed=lambda curve: brought.append(len(curve)))
+
+        plan = replace(PLAN, trials=3)
+        storage = Storage(database.url, 4)
+        with pytest.raises(StudyError, match="does not answer") as error:
+            search(plan, storage, "study", tmp_path, callbacks=stopping)
+        storage.close()
+        assert "secret" not in str(error.value)
+        database.start()
+        storage = Storage(database.url, 4)
+        trials = latest(search(plan, storage, "study", tmp_path, callbacks=resumed))
+        storage.close()
+    assert [trial.state.name for trial in trials] == ["COMPLETE"] * 3
+    assert brought and [len(trial.intermediate_values) for trial in trials] == [4] * 3
+
+
 def killed(url: str, folder: Path) -> dict[str, int]:
     """What is left of a study whose workers were killed, in a process of its own, which forks."""
     program = Path(__file__).parents[2] / "searched.py"
@@ -321,7 +387,7 @@ def test_nothing_is_lost_or_run_twice_when_workers_are_killed(
 ) -> None:
     with ExitStack() as stack:
         file = f"sqlite:///{tmp_path / 'study.db'}"
-        url = file if database == "sqlite" else stack.enter_context(server())
+        url = file if database == "sqlite" else stack.enter_context(server()).url
         found = killed(url, tmp_path)
     assert found["kills"] == 6 and found["failed"] == 0
     assert found["trials"] == found["finished"] == 16

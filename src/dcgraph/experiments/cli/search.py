@@ -14,7 +14,7 @@ from ..engine.memory import keep_freed_memory
 from ..engine.settings import Settings, parse_sweep
 from ..tasks import TASKS
 from .parsing import CommandError, visible
-from .progress import show_progress
+from .progress import close_bars, show_progress
 from .tasks import task_named
 from .train import choose_device, option, read
 
@@ -144,13 +144,18 @@ def _work(
             device=device,
             data_dir=options.data_dir,
             callbacks=show_progress,
-            say=lambda line: print(visible(line), flush=True),
+            say=_say,
         )
         print(visible(_result(study, task, preset, settings)))
         again = shlex.join(_without_password(["dcgraph", "search", *words]))
         best = _command_of_best(study, task, preset, settings)
         page = _write_page(study, options.out, [again, *([best] if best else [])])
         print(f"Records: {options.out / 'records'}. Report: {page}.", flush=True)
+
+
+def _say(line: str) -> None:
+    close_bars()  # a population that was pruned as a whole leaves its own
+    print(visible(line), flush=True)
 
 
 def _result(study: optuna.Study, task: AnyTask, preset: str, settings: Settings) -> str:
