@@ -6,8 +6,8 @@
 The task is that of `dcgraph demo`: three embedded digits and their sum, 5,000 steps. Every way
 trains the first trials of the same draws (random, lr and tau) and prunes none. Asking the study,
 reporting every evaluation to it and writing the records are in the time. Of some rounds the fastest
-counts, for other work on the machine can only make a round slower. A run takes about four minutes
-on 2 CPU cores. It writes benchmarks/results/search-DEVICE.json.
+counts, for other work on the machine can only make a round slower; on the CPU for the same reason
+with one thread. A run takes about five minutes. It writes benchmarks/results/search-DEVICE.json.
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ def seconds_per_trial(at_once: int, device: torch.device) -> float:
 
 def measure(name: str) -> Record:
     keep_freed_memory()
+    torch.set_num_threads(1)
     device = torch.device(name)
     times: dict[int, list[float]] = {at_once: [] for at_once in AT_ONCE[name]}
     for _ in range(ROUNDS):

@@ -29,8 +29,8 @@ def search(
     /,
     *words: str,
     report: bool = False,
-    storage: str = "",
-    study: str = "",
+    storage: str | None = None,
+    study: str | None = None,
     out: Path = Path("runs/search"),
 ) -> None:
     """Search for the settings of a task, with Optuna.
@@ -59,7 +59,7 @@ def search(
         _draw(where, name, options.out)
         return
     for count, least in (("trials", 1), ("seeds", 1), ("at_once", 1), ("grace", 4)):
-        if (given := getattr(options, count)) < least:
+        if (given := getattr(options, count) or 0) < least:
             flag = count.replace("_", "-")
             raise CommandError(f"{flag}={given}, but at least {least} is needed: --{flag} N", 2)
     try:
@@ -74,9 +74,9 @@ class Options:
 
     preset: str = option("", "starting point of the settings")
     sweep: tuple[str, ...] = option((), "what to search: lr=1e-4..1e-2:log tau=1,2,4 dropres=0,1")
-    trials: int = option(0, "how many, of all workers together")
-    storage: str = option("", "sqlite:///FILE or postgresql://...; else study.db in --out")
-    study: str = option("", "its name there; else that of the folder")
+    trials: int | None = option(None, "how many, of all workers together")
+    storage: str | None = option(None, "sqlite:///FILE or postgresql://...; else study.db in --out")
+    study: str | None = option(None, "its name there; else that of the folder")
     at_once: int = option(8, "trials in one population")
     seeds: int = option(1, "replicas of each trial, whose mean counts")
     sampler: Literal["tpe", "random"] = option("tpe", "how new trials are drawn")
@@ -125,7 +125,7 @@ def _work(
         fit=(lambda one: task.fitted(one, named, options.data_dir))
         if left_open
         else (lambda one: one),
-        trials=options.trials,
+        trials=options.trials or 0,
         at_once=options.at_once,
     )
     with closing(Storage(where, options.grace)) as storage:
@@ -206,7 +206,7 @@ def _without_password(words: Sequence[str]) -> list[str]:
     return [hidden(word) if "://" in word else word for word in words]
 
 
-def _draw(where: str, name: str, out: Path) -> None:
+def _draw(where: str, name: str | None, out: Path) -> None:
     """The page of a study that need not be finished; without a name, of the only one."""
     from ..engine.studies import Storage, about_of  # start-up time: Optuna
 

@@ -110,7 +110,8 @@ def read(
     given = _given(words, task)
     preset = _preset_of(given, task)
     verb = prog.split()[1]
-    about = f"{verb.capitalize()} the task {task.name}. Defaults are those of preset {preset!r}."
+    what = "Train" if verb == "train" else "Search for settings of"
+    about = f"{what} the task {task.name}. Defaults are those of preset {preset!r}."
     values = parse(_arguments(task, preset, given, kind, verb), prog, words, about)
     options = kind(**{name: values.pop(name) for name in get_type_hints(kind)})
     left_open = task.open_settings.get(preset, ())
