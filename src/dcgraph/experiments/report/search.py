@@ -14,7 +14,7 @@ from optuna.distributions import CategoricalDistribution
 from optuna.trial import FrozenTrial, TrialState
 
 from ..engine.studies import about_of, latest, ranked
-from .charts import Dot, Point, number, scatter_chart
+from .charts import Dot, Number, Point, number, scatter_chart
 from .page import write_page
 
 _SHOWN = 15  # of the best trials
@@ -161,7 +161,7 @@ def _by_setting(
     return {"title": name, "svg": Markup(chart)}
 
 
-def _dot(k: int, x: float, trial: FrozenTrial, best: Sequence[tuple[int, FrozenTrial]]) -> Dot:
+def _dot(k: int, x: Number, trial: FrozenTrial, best: Sequence[tuple[int, FrozenTrial]]) -> Dot:
     settings = ", ".join(f"{name} {_short(value)}" for name, value in trial.params.items())
     kind = "pruned" if trial.state == TrialState.PRUNED else ""
     kind = "best" if best and best[0][0] == k else kind
