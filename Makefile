@@ -74,6 +74,7 @@ bench: .venv/dev  ## speed against torch's own and the plain way, as ratios from
 	$(BIN)/python benchmarks/paths.py
 	$(BIN)/python benchmarks/queries.py
 	$(BIN)/python benchmarks/asking.py
+	$(BIN)/python benchmarks/search.py
 
 # Longer than the tests, with a record each: what docs/what-we-promise.md and
 # docs/how-it-is-tested.md show after `make tables`.

@@ -82,7 +82,7 @@ WITHOUT_TORCH = [
     *(f"dcgraph.experiments.{name}" for name in ("cli", "engine", "figures", "tasks")),
     *(
         f"dcgraph.experiments.cli.{name}"
-        for name in ("parsing", "playground", "tables", "tasks", "train")
+        for name in ("parsing", "playground", "search", "tables", "tasks", "train")
     ),
     "dcgraph.experiments.playground.build",
     *(

@@ -127,6 +127,13 @@ def batches() -> Found:
     }
 
 
+def pruned(ranks: Ranks | None = None) -> Found:
+    """Replica 3, which another rank than the first trains, is pruned at the first evaluation."""
+    callbacks = Callbacks(evaluation=lambda evaluation: [3])
+    outcome = train(TASK, FIVE, DATA, callbacks=callbacks, ranks=ranks or here())
+    return {"curve": repr(outcome.curve), "stopped": outcome.stopped_at}
+
+
 class OfTwoRanks(Streams):
     """What two ranks draw, one after the other, for the halves of a batch."""
 

@@ -100,7 +100,8 @@ def test_unknown_command_names_the_closest(capsys: pytest.CaptureFixture[str]) -
     assert cli.main(["figgure", "simplex"]) == 2
     assert one_line(capsys.readouterr().err) == (
         "dcgraph: unknown command 'figgure'; did you mean 'figure'? "
-        "There are: demo, train, evaluate, predict, reproduce, table, figure, data, playground."
+        "There are: demo, train, search, evaluate, predict, reproduce, table, figure, data, "
+        "playground."
     )
     assert cli.main(["xyz"]) == 2
     assert "unknown command 'xyz'; there are: demo, train," in one_line(capsys.readouterr().err)

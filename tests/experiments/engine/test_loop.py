@@ -16,6 +16,7 @@ from dcgraph.experiments.engine import (
     Batch,
     Callbacks,
     Data,
+    Evaluation,
     Interrupted,
     Metric,
     Outcome,
@@ -146,6 +147,40 @@ def test_a_single_replica_that_diverges_is_stopped_too() -> None:
     """Without vmap the nodes could read their logits, and would complain before the loop looks."""
     outcome = train(TASK, [replace(QUICK, lr=1e30)], DATA)
     assert outcome.stopped_at[0] is not None and outcome.best_weights.isfinite().all()
+
+
+def test_a_pruned_replica_stops_and_changes_nothing_in_the_others(tmp_path: Path) -> None:
+    heard: list[int] = []
+    whole, path = train(TASK, THREE, DATA), tmp_path / "checkpoint.pt"
+
+    def prune(new: Evaluation) -> list[int]:
+        return [1] if new.step == 8 else []
+
+    pruning = Callbacks(evaluation=prune, stopped=lambda settings, step: heard.append(step))
+    outcome = train(TASK, THREE, DATA, callbacks=pruning)
+    values = [[one.metrics[ACCURACY][index] for one in outcome.curve] for index in range(3)]
+    assert [value is None for value in values[1]] == [False, False, True, True]
+    assert outcome.stopped_at == [None] * 3 and not heard, "nothing was not finite"
+    assert outcome.best_step[1] <= 8 and outcome.metrics[1]
+    for index in (0, 2):
+        assert torch.equal(whole.population.weights[index], outcome.population.weights[index])
+        assert whole.metrics[index] == outcome.metrics[index]
+
+    def stop(step: int, steps: int) -> None:
+        if step >= 10:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(Interrupted):
+        train(TASK, THREE, DATA, save_to=path, callbacks=replace(pruning, progress=stop))
+    brought: list[int] = []
+    resumed = Callbacks(resumed=lambda curve: brought.extend(one.step for one in curve))
+    again = train(TASK, THREE, DATA, save_to=path, resume=True, callbacks=resumed)
+    assert same(again, outcome) and again.stopped_at == [None] * 3 and brought == [4, 8, 12]
+
+
+def test_a_population_that_is_pruned_as_a_whole_ends() -> None:
+    outcome = train(TASK, THREE, DATA, callbacks=Callbacks(evaluation=lambda new: range(3)))
+    assert [evaluation.step for evaluation in outcome.curve] == [4] and outcome.metrics[2]
 
 
 def test_data_are_checked_before_training() -> None:

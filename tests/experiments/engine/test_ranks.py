@@ -32,7 +32,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def found(place: Path) -> Runs:
     """Three ranks, then two; what the first have begun the second go on with."""
     names = {3: ["five", "two", "loop_of_ones_own", "stopped"]}
-    names[2] = ["five", "loop_of_ones_own", "resumed", "errors", "batches"]
+    names[2] = ["five", "loop_of_ones_own", "resumed", "errors", "batches", "pruned"]
     runs = {}
     for world, some in names.items():
         runs[world] = run([f"training_on_ranks.{name}" for name in some], world, place)
@@ -85,6 +85,12 @@ def test_a_population_in_a_loop_of_ones_own(found: Runs) -> None:
             assert torch.equal(rank["codebooks"], single["codebooks"])
             own += rank["own"]
         assert own == list(range(5)), "each is trained by one rank, in their order"
+
+
+def test_replicas_are_pruned_wherever_they_are(found: Runs) -> None:
+    main, _ = of(found, 2, "pruned")
+    assert main == programs.pruned(ONE_RANK)
+    assert main["stopped"][3] is None and "None" in main["curve"]
 
 
 def test_batches_divided_over_ranks_train_as_one_process_does(

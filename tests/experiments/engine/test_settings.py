@@ -132,6 +132,13 @@ def test_random_search_draws_from_ranges_and_repeats() -> None:
         ("dropres=2", "0 or 1"),
         ("lr=2..1", "low < high"),
         ("lr=0..1:log", "low > 0"),
+        ("lr=1e-4..1e-2:lgo", "'lgo' is not a number; write lr=1..2:0.1."),
+        ("tau=1..2:3", "steps are tau=0..1:0.1"),
+        ("tau=1..2:nan", "steps are"),
+        ("tau=1..2:x1", "steps are"),
+        ("tau=0..2:x10", "low > 0"),
+        ("tau=1..2:1e-9", "more than 1000 steps"),
+        ("width=1..2:0.5", "whole steps"),
         ("seed=1,2", "cannot sweep"),
         (f"tau={'9' * 9000}x", r"^sweep 'tau=9{55}\.\.\.: '9{59}\.\.\. is not a number"),
     ],
@@ -139,6 +146,17 @@ def test_random_search_draws_from_ranges_and_repeats() -> None:
 def test_wrong_sweeps_say_what_is_right(text: str, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         parse_sweep(text, BASE)
+
+
+def test_a_range_in_steps_is_a_list() -> None:
+    assert parse_sweep("beta_share=0..0.8:0.1", BASE).values == tuple(k / 10 for k in range(9))
+    assert parse_sweep("lr=1e-20..1e-5:x10", BASE).values == tuple(
+        float(f"1e{k}") for k in range(-20, -4)
+    )
+    widths = parse_sweep("width=4..65:20", BASE)
+    assert widths.values == (4, 24, 44, 64) and all(type(one) is int for one in widths.values)
+    assert widths.high == 64, "the last one that is reached"
+    assert len(expand(BASE, [parse_sweep("tau=1..2:0.5", BASE)])) == 3, "and no draw"
 
 
 def test_ranges_and_draws_belong_together() -> None:

@@ -29,6 +29,7 @@ from ..engine.errors import (
     OtherRankError,
     RanksError,
     RecordError,
+    StudyError,
 )
 from ..figures import FIGURES, Figure
 from ..tasks import TABLES, TASKS, Entry
@@ -37,6 +38,7 @@ from .figures import figure
 from .parsing import CommandError, call, summary, visible
 from .playground import playground
 from .progress import close_bars
+from .search import search
 from .tables import reproduce, table
 from .tasks import data, evaluate, predict
 from .train import train
@@ -44,6 +46,7 @@ from .train import train
 COMMANDS: dict[str, Callable[..., None]] = {
     "demo": demo,
     "train": train,
+    "search": search,
     "evaluate": evaluate,
     "predict": predict,
     "reproduce": reproduce,
@@ -54,6 +57,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
 }
 _NAMES: dict[str, Mapping[str, Entry] | Mapping[str, Figure]] = {
     "train": TASKS,
+    "search": TASKS,
     "evaluate": TASKS,
     "predict": TASKS,
     "reproduce": TABLES,
@@ -70,6 +74,9 @@ _EXTRAS = {
     "numpy": "cli",
     "PIL": "cli",
     "tensorboard": "tensorboard",
+    "optuna": "search",
+    "sqlalchemy": "search",
+    "psycopg": "search",
 }
 
 
@@ -88,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return error.exit_code
     except OtherRankError:  # which says why
         return 1
-    except (CheckpointError, DataError, ModelError, RanksError, RecordError) as error:
+    except (CheckpointError, DataError, ModelError, RanksError, RecordError, StudyError) as error:
         _complain(str(error))
         return 1
     except (Interrupted, KeyboardInterrupt) as stop:

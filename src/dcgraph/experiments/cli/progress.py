@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,16 +34,16 @@ def show_progress(replicas: Sequence[Settings]) -> Callbacks:
 
 
 def combined(*all_of_them: Callbacks) -> Callbacks:
-    """One that calls several."""
+    """One that calls several; what any of them prunes is pruned."""
 
-    def call(name: str) -> Callable[..., None]:
-        def call_all(*news: object) -> None:
-            for callbacks in all_of_them:
-                getattr(callbacks, name)(*news)
+    def call(name: str) -> Callable[..., Any]:
+        def call_all(*news: object) -> list[int]:
+            answers = [getattr(callbacks, name)(*news) for callbacks in all_of_them]
+            return [replica for answer in answers for replica in answer or ()]
 
         return call_all
 
-    return engine.Callbacks(call("progress"), call("evaluation"), call("stopped"))
+    return engine.Callbacks(*(call(one.name) for one in fields(engine.Callbacks)))
 
 
 def write_curves(folder: Path, names: Sequence[str]) -> Callbacks:

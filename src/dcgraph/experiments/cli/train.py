@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_type_hints
 
 from ..._arguments import closest, shown
 from ..engine.errors import DataError, Interrupted, shortened
@@ -42,18 +42,9 @@ def train(task: str, /, *words: str) -> None:
         task: the task.
     """
     loaded = task_named(task)
-    given = _given(words, loaded)
-    preset = _preset_of(given, loaded)
-    about = f"Train the task {loaded.name}. Defaults are those of preset {preset!r}."
-    values = parse(_arguments(loaded, preset, given), f"dcgraph train {task}", words, about)
-    options = Options(**{f.name: values.pop(f.name) for f in dataclasses.fields(Options)})
+    options, settings, chosen, preset = read(loaded, f"dcgraph train {task}", words, Options)
     left_open = loaded.open_settings.get(preset, ())
-    chosen = {name for name in left_open if values[name] is not None}
     try:
-        base = asdict(loaded.presets[preset])
-        settings = loaded.settings(
-            **{name: base[name] if value is None else value for name, value in values.items()}
-        )
         sweeps = [parse_sweep(text, settings) for text in options.sweep]
         replicas = expand(settings, sweeps, options.seeds, options.draws, settings.seed)
         if options.at_once < 0:
@@ -80,7 +71,7 @@ def train(task: str, /, *words: str) -> None:
         ) from None
 
 
-def _option(default: Any, help: str) -> Any:
+def option(default: Any, help: str) -> Any:
     """A dataclass field, so that a call as the default is in order (RUF009)."""
     return dataclasses.field(default=default, metadata={"help": help})
 
@@ -89,21 +80,54 @@ def _option(default: Any, help: str) -> Any:
 class Options:
     """What `train` takes beside the settings of the task."""
 
-    preset: str = _option("", "starting point of the settings")
-    seeds: int = _option(1, "replicas of each setting")
-    sweep: tuple[str, ...] = _option((), "lists (tau=1,2,4) and ranges (lr=1e-4..1e-2:log)")
-    draws: int = _option(0, "random draws from the ranges")
-    out: Path = _option(Path("runs"), "folder of the run: records/, models/")  # noqa: RUF009
-    resume: bool = _option(False, "go on with the run in that folder")
-    device: str = _option("auto", "auto, cpu or cuda")
-    data_dir: Path | None = _option(  # noqa: RUF009
+    preset: str = option("", "starting point of the settings")
+    seeds: int = option(1, "replicas of each setting")
+    sweep: tuple[str, ...] = option((), "lists (tau=1,2,4) and ranges (lr=1e-4..1e-2:log)")
+    draws: int = option(0, "random draws from the ranges")
+    out: Path = option(Path("runs"), "folder of the run: records/, models/")  # noqa: RUF009
+    resume: bool = option(False, "go on with the run in that folder")
+    device: str = option("auto", "auto, cpu or cuda")
+    data_dir: Path | None = option(  # noqa: RUF009
         None, "folder of the data; else $DCGRAPH_DATA, cache, download"
     )
-    at_once: int = _option(0, "replicas in one population; 0: as many as fit")
-    divide: Literal["replicas", "batch"] = _option(
+    at_once: int = option(0, "replicas in one population; 0: as many as fit")
+    divide: Literal["replicas", "batch"] = option(
         "replicas", "what ranks that torchrun has started divide: replicas, or each batch"
     )
-    tensorboard: bool = _option(False, "write curves for TensorBoard too")
+    tensorboard: bool = option(False, "write curves for TensorBoard too")
+
+
+K = TypeVar("K")
+
+
+def read(
+    task: AnyTask, prog: str, words: Sequence[str], kind: type[K]
+) -> tuple[K, Settings, set[str], str]:
+    """Options and settings from words: also which open settings they have, and the preset.
+
+    Args:
+        task: whose settings they are.
+        prog: the command, as it is called.
+        words: the command line after that.
+        kind: a dataclass of options like :class:`Options`, with a preset and a folder ``out``.
+    """
+    given = _given(words, task)
+    preset = _preset_of(given, task)
+    verb = prog.split()[1]
+    what = "Train" if verb == "train" else "Search for settings of"
+    about = f"{what} the task {task.name}. Defaults are those of preset {preset!r}."
+    values = parse(_arguments(task, preset, given, kind, verb), prog, words, about)
+    options = kind(**{name: values.pop(name) for name in get_type_hints(kind)})
+    left_open = task.open_settings.get(preset, ())
+    chosen = {name for name in left_open if values[name] is not None}
+    base = asdict(task.presets[preset])
+    try:
+        settings = task.settings(
+            **{name: base[name] if value is None else value for name, value in values.items()}
+        )
+    except ValueError as error:
+        raise CommandError(str(error), 2) from None
+    return options, settings, chosen, preset
 
 
 def _given(words: Sequence[str], task: AnyTask) -> dict[str, str]:
@@ -128,17 +152,20 @@ def _preset_of(given: Mapping[str, str], task: AnyTask) -> str:
     return chosen
 
 
-def _arguments(task: AnyTask, preset: str, given: Mapping[str, str]) -> list[Argument]:
+def _arguments(
+    task: AnyTask, preset: str, given: Mapping[str, str], options: Any, verb: str
+) -> list[Argument]:
     """All options, then all settings: one flag each."""
     left_open = task.open_settings.get(preset, ())
+    run = file_name(("" if verb == "train" else f"{verb}-") + task.run_name(preset, given))
     defaults = {
         "preset": preset,
-        "out": Path("runs") / file_name(task.run_name(preset, given)),
+        "out": Path("runs") / run,
         **asdict(task.presets[preset]),
         **dict.fromkeys(left_open),
     }
     arguments = []
-    for kind in (Options, task.settings):
+    for kind in (options, task.settings):
         types = get_type_hints(kind)
         for field in dataclasses.fields(kind):
             help = field.metadata.get("help", "")
@@ -152,7 +179,7 @@ def _arguments(task: AnyTask, preset: str, given: Mapping[str, str]) -> list[Arg
                     types[field.name],
                     defaults.get(field.name, field.default),
                     help,
-                    can_be_negated=kind is not Options,
+                    can_be_negated=kind is not options,
                 )
             )
     return arguments

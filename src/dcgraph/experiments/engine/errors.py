@@ -30,6 +30,10 @@ class OtherRankError(Exception):
         super().__init__(f"rank {rank} has failed: {said}")
 
 
+class StudyError(Exception):
+    """Why a study of a search cannot be used."""
+
+
 class Interrupted(Exception):  # noqa: N818 (not an error: somebody asked for it)
     """Ctrl-C or another signal to stop came; the work so far is in the checkpoint."""
 

@@ -6,7 +6,7 @@ import json
 import math
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -39,11 +39,16 @@ _COMPILE_FROM = 60_000  # steps after which compiling (half a minute) has paid f
 
 @dataclass
 class Callbacks:
-    """Who hears how training goes; every function may be left out."""
+    """Who hears how training goes; every function may be left out.
+
+    What ``evaluation`` returns are the replicas to prune, if there are any: they stop there, and
+    nothing changes in the others. ``resumed`` hears the evaluations that a checkpoint brought.
+    """
 
     progress: Callable[[int, int], None] = lambda step, steps: None
-    evaluation: Callable[[Evaluation], None] = lambda evaluation: None
+    evaluation: Callable[[Evaluation], Collection[int] | None] = lambda evaluation: None
     stopped: Callable[[Settings, int], None] = lambda settings, step: None
+    resumed: Callable[[Sequence[Evaluation]], None] = lambda evaluations: None
 
 
 @dataclass
@@ -68,6 +73,7 @@ class _Progress:
     step: int = 0
     seconds: float = 0.0
     curve: list[Evaluation] = field(default_factory=list)
+    pruned: list[int] = field(default_factory=list)
 
     def check(self, steps: int, replicas: int, evaluated: Evaluations, selected_by: Metric) -> None:
         """That a run of so many steps and replicas can have come so far."""
@@ -75,6 +81,8 @@ class _Progress:
             raise ValueError(f"step {self.step!r:.40} of {steps}")
         if type(self.seconds) not in (int, float) or not 0 <= self.seconds < _LONGEST:
             raise ValueError(f"{self.seconds!r:.40} seconds")
+        if any(type(one) is not int or not 0 <= one < replicas for one in self.pruned):
+            raise ValueError(f"pruned replicas {self.pruned!r:.40} of {replicas}")
         found = [evaluation.step for evaluation in self.curve]
         if len(found) > len(evaluated) or found != [evaluated[k] for k in range(len(found))]:
             raise ValueError(f"evaluations after steps that have none, up to step {self.step}")
@@ -142,6 +150,7 @@ def train(
     run = _Run(task, replicas, data, torch.device(device), compiled, callbacks, ranks)
     if resume and save_to is not None:
         run.load(save_to)
+        run.callbacks.resumed(run.so_far.curve)
     return run.finish(save_to, save_every)
 
 
@@ -285,15 +294,33 @@ class _Run:
         own = Evaluation(step, loss, metrics, probes).part(self.share.kept)
         evaluation = Evaluation.joined(self.ranks.of_replicas.everyones(own))
         self.so_far.curve.append(evaluation)
-        self.callbacks.evaluation(evaluation)
+        self._prune(self.ranks.by_main(lambda: self.callbacks.evaluation(evaluation) or ()))
         self._report_stopped()
 
+    def _prune(self, replicas: Collection[int]) -> None:
+        """They stop as if their loss were not finite, but it was not that."""
+        state, trained = self.stepper.trainer_state, self.share.trained
+        last = self.so_far.curve[-1]
+        for index in replicas:
+            if last.loss[index] is None or index in self.so_far.pruned:
+                continue  # it has stopped before
+            self.so_far.pruned.append(index)
+            if index in trained:
+                state.alive[index - trained.start] = False
+                state.stopped_at[index - trained.start] = self.so_far.step - 1
+
     def _report_stopped(self) -> None:
-        own = self.stepper.trainer_state.stopped_at[self.share.kept].tolist()
+        own = self._stopped_at()[self.share.kept]
         for index, step in enumerate(joined(self.ranks.of_replicas.at_main(own))):
-            if step >= 0 and index not in self.reported:
+            if step is not None and index not in self.reported:
                 self.reported.add(index)
                 self.callbacks.stopped(self.everyone[index], step)
+
+    def _stopped_at(self) -> list[int | None]:
+        """Where a loss or gradient was not finite, for each replica."""
+        stopped = self.stepper.trainer_state.stopped_at.tolist()
+        found = zip(self.share.trained, stopped, strict=True)
+        return [s if s >= 0 and k not in self.so_far.pruned else None for k, s in found]
 
     def _outcome(self) -> Outcome:
         self._report_stopped()
@@ -304,9 +331,7 @@ class _Run:
             population=self.population,
             best_weights=self.best.weights,
             best_step=self.best.step,
-            stopped_at=[
-                k if k >= 0 else None for k in self.stepper.trainer_state.stopped_at.tolist()
-            ],
+            stopped_at=self._stopped_at(),
             curve=self.so_far.curve,
             calibration=calibration,
             metrics=metrics,

@@ -175,13 +175,17 @@ def from_dict(kind: type[S], values: dict[str, Any]) -> S:
 
 @dataclass(frozen=True)
 class Sweep:
-    """One setting and the values it takes: a list, or a range to draw from."""
+    """One setting and the values it takes: a list, or a range to draw from.
+
+    A range in steps is a list, too: its values, from ``low`` to ``high`` at equal distances.
+    """
 
     name: str
     values: tuple[Number, ...] = ()
     low: float = 0.0
     high: float = 0.0
     logarithmic: bool = False
+    step: float = 0.0
 
     def draw(self, rng: random.Random) -> float:
         if self.logarithmic:
@@ -192,8 +196,13 @@ class Sweep:
 def parse_sweep(text: str, settings: Settings) -> Sweep:
     """``tau=1,2,4`` is a list, ``lr=1e-4..1e-2`` a range, ``lr=1e-4..1e-2:log`` a logarithmic one.
 
+    A range may have steps: ``tau=1..8:0.5`` adds 0.5 from value to value, ``lr=1e-4..1e-2:x10``
+    multiplies by 10.
+
     >>> parse_sweep("lr=1e-4..1e-2:log", Settings())
-    Sweep(name='lr', values=(), low=0.0001, high=0.01, logarithmic=True)
+    Sweep(name='lr', values=(), low=0.0001, high=0.01, logarithmic=True, step=0.0)
+    >>> parse_sweep("lr=1e-4..1e-2:x10", Settings()).values
+    (0.0001, 0.001, 0.01)
     """
     name, equals, right = text.partition("=")
     if not equals or not right:
@@ -209,16 +218,47 @@ def parse_sweep(text: str, settings: Settings) -> Sweep:
         low, high = (_converted(float, end, f"{name}=1..2") for end in span.split("..", 1))
         if not math.isfinite(low) or not math.isfinite(high):
             raise ValueError("the ends of a range are finite numbers.")
+        stepped = scale not in ("", "log")
+        step = _converted(float, scale.removeprefix("x"), f"{name}=1..2:0.1") if stepped else 0.0
     except ValueError as error:
         raise ValueError(f"sweep {shown(text)}: {error}") from None
     if get_type_hints(type(settings))[name] is bool:
         raise ValueError(f"sweep {shown(text)}: a switch has no range; use {name}=0,1.")
-    if not low < high or scale not in ("", "log") or (scale == "log" and low <= 0):
+    factor = scale.startswith("x")
+    if not low < high or (low <= 0 and (scale == "log" or factor)):
         raise ValueError(
             f"sweep {shown(text)}: a range is low..high with low < high, "
             "and :log after it (low > 0) draws on a logarithmic scale."
         )
-    return Sweep(name, low=low, high=high, logarithmic=scale == "log")
+    if not stepped:
+        return Sweep(name, low=low, high=high, logarithmic=scale == "log")
+    if not (step > 1 if factor else 0 < step <= high - low):
+        raise ValueError(
+            f"sweep {shown(text)}: steps are {name}=0..1:0.1 (0.1 is added) or {name}=1..100:x10 "
+            "(low > 0, multiplied by 10)."
+        )
+    steps = math.log(high / low, step) if factor else (high - low) / step
+    if not steps < _MOST_STEPS:
+        raise ValueError(f"sweep {shown(text)}: more than {_MOST_STEPS} steps; take larger ones.")
+    count = int(steps + 1e-6) + 1
+    reached = [_clean(low * step**k if factor else low + k * step) for k in range(count)]
+    kind = get_type_hints(type(settings))[name]
+    if kind is int and any(value != int(value) for value in reached):
+        raise ValueError(f"sweep {shown(text)}: {name} is a whole number; take whole steps.")
+    listed = tuple(kind(value) for value in reached)
+    return Sweep(name, listed) if factor else Sweep(name, listed, low, reached[-1], step=step)
+
+
+_MOST_STEPS = 1000
+
+
+def _clean(value: float) -> float:
+    """Without what adding has left in the last digits.
+
+    >>> _clean(0.1 + 0.2)
+    0.3
+    """
+    return float(f"{value:.12g}")
 
 
 def _check_numeric(name: str, settings: Settings) -> None:

@@ -48,7 +48,10 @@ class _Axis:
         if self.logarithmic:
             powers = range(math.ceil(self.low - 1e-9), math.floor(self.high + 1e-9) + 1)
             every = max(1, math.ceil(len(powers) / 5))
-            return [10.0**power for power in powers if power % every == 0]
+            if len(powers) > 1:
+                return [10.0**power for power in powers if power % every == 0]
+            thirds = (0.1, 0.5, 0.9)  # of an axis that has no two powers of ten
+            return [float(f"{10 ** (self.low + k * (self.high - self.low)):.2g}") for k in thirds]
         step = nice_step(self.high - self.low)
         first = math.ceil(self.low / step - 1e-9)
         return [k * step for k in range(first, math.floor(self.high / step + 1e-9) + 1)]
@@ -102,14 +105,18 @@ def span(values: Sequence[Number], logarithmic: bool) -> tuple[Number, Number]:
     return low, high if high > low else low + 1
 
 
-def _axes(x_axis: _Axis, y_axis: _Axis, x_label: str, y_label: str) -> str:
+def _axes(
+    x_axis: _Axis, y_axis: _Axis, x_label: str, y_label: str, names: Sequence[str] = ()
+) -> str:
     parts = []
     for value in y_axis.ticks():
         y = y_axis.place(value)
         parts.append(f'<path class="grid" d="M{_LEFT} {y:.1f}H{WIDTH - _RIGHT}"/>')
         parts.append(_text(_LEFT - 6, y + 4, number(value), "end"))
-    for value in x_axis.ticks():
-        parts.append(_text(x_axis.place(value), HEIGHT - _BOTTOM + 15, number(value), "middle"))
+    numbers = [(value, number(value)) for value in x_axis.ticks()]
+    ticks: Sequence[tuple[Number, str]] = list(enumerate(names)) or numbers
+    for value, text in ticks:
+        parts.append(_text(x_axis.place(value), HEIGHT - _BOTTOM + 15, text, "middle"))
     parts.append(f'<path class="axis" d="M{_LEFT} {HEIGHT - _BOTTOM}H{WIDTH - _RIGHT}"/>')
     parts.append(_text((_LEFT + WIDTH - _RIGHT) / 2, HEIGHT - 4, x_label, "middle"))
     middle = (_TOP + HEIGHT - _BOTTOM) / 2
@@ -131,6 +138,64 @@ def _curve(line: Line, x_axis: _Axis, y_axis: _Axis) -> str:
         f'<path class="{kind} c{line.colour % COLOURS}" d="{"".join(path)}">'
         f"<title>{escape(line.name)}</title></path>"
     )
+
+
+@dataclass(frozen=True)
+class Dot:
+    """A point with a name; a hollow one is ``kind`` "pruned", one to look at "best"."""
+
+    x: Number
+    y: Number
+    name: str
+    kind: str = ""
+
+
+def scatter_chart(
+    dots: Sequence[Dot],
+    *,
+    label: str,
+    x_label: str,
+    y_label: str,
+    names: Sequence[str] = (),
+    logarithmic: bool = False,
+    line: Sequence[Point] = (),
+) -> str:
+    """Dots, each with its name for whoever points at it, and a line through some of them.
+
+    Args:
+        dots: in the order in which they are drawn.
+        label: what there is to see, for a screen reader.
+        x_label: of the x axis.
+        y_label: of the y axis.
+        names: of the places 0, 1, ... on the x axis, where these are no numbers.
+        logarithmic: whether the x axis is.
+        line: its points.
+    """
+    if not dots:
+        return ""
+    places = [dot.x for dot in dots]
+    if logarithmic:
+        places = [math.log10(place) for place in places]
+    ends = (-0.5, len(names) - 0.5) if names else _wider(places)
+    x_axis = _Axis(*ends, _LEFT, WIDTH - _RIGHT, logarithmic)
+    y_axis = _Axis(*_wider([dot.y for dot in dots]), HEIGHT - _BOTTOM, _TOP)
+    drawn = [_axes(x_axis, y_axis, x_label, y_label, names)]
+    if line:
+        drawn.append(_curve(Line("the best so far", line, 1, bold=True), x_axis, y_axis))
+    for dot in dots:
+        place = f'cx="{x_axis.place(dot.x):.1f}" cy="{y_axis.place(dot.y):.1f}"'
+        kind = f"dot {dot.kind}".strip()
+        drawn.append(
+            f'<circle class="{kind}" {place} r="3.5"><title>{escape(dot.name)}</title></circle>'
+        )
+    return _svg(label, "".join(drawn))
+
+
+def _wider(values: Sequence[Number]) -> tuple[float, float]:
+    """The ends of an axis with a little room at both sides."""
+    low, high = min(values), max(values)
+    room = 0.05 * (high - low) or 0.05 * abs(high) or 0.5
+    return low - room, high + room
 
 
 def heat_map(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from importlib.resources import files
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from jaxtyping import Shaped
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, FunctionLoader, StrictUndefined
 from torch import Tensor
 
 from ..engine.files import write_atomically
@@ -75,11 +75,20 @@ def write_report(
         ],
         "settings": settings_of(groups),
     }
+    write_page(path, "page.html", content)
+
+
+def write_page(path: Path, template: str, content: Mapping[str, Any]) -> None:
+    """Fill a template of this package."""
     # Whatever comes from a record or a task is escaped; only our own SVG is not.
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+    environment = Environment(
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        loader=FunctionLoader(lambda name: (files(__package__) / name).read_text()),
+    )
     environment.filters["data_uri"] = data_uri
-    template = environment.from_string((files(__package__) / "page.html").read_text())
-    text = template.render(content)
+    text = environment.get_template(template).render(content)
     page = text.encode(errors="replace")  # a command may have what is no character
     write_atomically(path, lambda draft: draft.write_bytes(page))
 
