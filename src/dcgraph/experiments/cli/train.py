@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, get_type_hints
 
 from ..._arguments import closest, shown
 from ..engine.errors import DataError, Interrupted, shortened
@@ -100,6 +100,9 @@ class Options:
         None, "folder of the data; else $DCGRAPH_DATA, cache, download"
     )
     at_once: int = _option(0, "replicas in one population; 0: as many as fit")
+    divide: Literal["replicas", "batch"] = _option(
+        "replicas", "what ranks that torchrun has started divide: replicas, or each batch"
+    )
     tensorboard: bool = _option(False, "write curves for TensorBoard too")
 
 
@@ -186,7 +189,7 @@ def device_of_rank(name: str, ranks: Ranks) -> torch.device:
 def _run(task: AnyTask, replicas: Sequence[Settings], options: Options, command: str) -> None:
     from ..engine.ranks import started_ranks  # start-up time: torch
 
-    with started_ranks() as ranks:
+    with started_ranks(options.divide) as ranks:
         jobs, command = _train(task, replicas, options, command, ranks)
     if not ranks.is_main:
         return

@@ -163,7 +163,7 @@ class _Run:
                 raise ValueError(f"there is no split {split!r}; a task needs it.")
         self.task, self.everyone, self.ranks = task, list(replicas), ranks
         self.callbacks = callbacks if callbacks and ranks.is_main else Callbacks()
-        self.share = Share(len(replicas), ranks.rank, ranks.world)
+        self.share = Share(len(replicas), ranks.of_replicas.rank, ranks.of_replicas.world)
         self.replicas = replicas = self.share.of(self.everyone)
         self.data = data.to(device)
         first = self.replicas[0]
@@ -171,9 +171,12 @@ class _Run:
         per_epoch = sum(self.batches)
         self.steps = first.epochs * per_epoch
         # The noise of a population depends on the seeds of all its replicas.
-        torch.manual_seed(one_seed([replica.seed for replica in replicas]))
+        apart = [ranks.of_batches.rank] if ranks.of_batches.rank else []
+        torch.manual_seed(one_seed([*(replica.seed for replica in replicas), *apart]))
         seeds = [replica.seed for replica in replicas]
         self.population = RowPopulation(lambda: task.model(first), seeds, device, own_noise=True)
+        if apart and self.population.streams is not None:
+            self.population.streams = Streams([one_seed([seed, *apart]) for seed in seeds])
         if compiled and device.type != "cuda":
             raise ValueError("compiled=True pays only on CUDA; leave it out on the CPU.")
         if compiled is None:
@@ -181,7 +184,8 @@ class _Run:
             compiled = device.type == "cuda" and long_enough and task.execution(first).compiles
         self.stepper = Stepper(
             *(task, self.population, replicas, self.data, self.steps),
-            together=self.share.total,
+            everyone=self.everyone,
+            ranks=ranks.of_batches,
             compiled=compiled,
         )
         self.every = max(1, per_epoch // first.schedule_steps)
@@ -267,31 +271,34 @@ class _Run:
             self.so_far.step,
         )
         alive = state.alive.tolist()
-        metrics = self.evaluator.metrics(weights, self.evaluator.selected_by.set, alive)
+        measure = partial(self.evaluator.metrics, weights, self.evaluator.selected_by.set, alive)
+        metrics = self.ranks.of_batches.by_main(measure)
         before = self.so_far.curve[-1].step if self.so_far.curve else 0
         examples = (step - before) * self.stepper.batch
         losses = (state.loss_sum / max(1, examples)).tolist()
         state.loss_sum.zero_()
         monitored = metrics[self.evaluator.selected_by]
         self.best.update(weights, [float("nan") if m is None else m for m in monitored], step)
-        probes = self.evaluator.probes(alive) if step in self.probed else []
+        probe = partial(self.evaluator.probes, alive)
+        probes = self.ranks.of_batches.by_main(probe) if step in self.probed else []
         loss = where(losses, alive)
         own = Evaluation(step, loss, metrics, probes).part(self.share.kept)
-        evaluation = Evaluation.joined(self.ranks.everyones(own))
+        evaluation = Evaluation.joined(self.ranks.of_replicas.everyones(own))
         self.so_far.curve.append(evaluation)
         self.callbacks.evaluation(evaluation)
         self._report_stopped()
 
     def _report_stopped(self) -> None:
         own = self.stepper.trainer_state.stopped_at[self.share.kept].tolist()
-        for index, step in enumerate(joined(self.ranks.at_main(own))):
+        for index, step in enumerate(joined(self.ranks.of_replicas.at_main(own))):
             if step >= 0 and index not in self.reported:
                 self.reported.add(index)
                 self.callbacks.stopped(self.everyone[index], step)
 
     def _outcome(self) -> Outcome:
         self._report_stopped()
-        calibration, metrics = self.evaluator.final(self.best.weights)
+        final = partial(self.evaluator.final, self.best.weights)
+        calibration, metrics = self.ranks.of_batches.by_main(final)
         outcome = Outcome(
             replicas=self.replicas,
             population=self.population,
@@ -308,7 +315,7 @@ class _Run:
             hardware=hardware(self.population.device, self.ranks.world),
             selected_by=self.evaluator.selected_by,
         )
-        return outcome if self.ranks.world == 1 else self._of_all_ranks(outcome)
+        return outcome if self.ranks.of_replicas.world == 1 else self._of_all_ranks(outcome)
 
     def _of_all_ranks(self, outcome: Outcome) -> Outcome:
         """On rank 0 with what the others have found, on the CPU; elsewhere as it is."""
@@ -327,7 +334,10 @@ class _Run:
 
     def save(self, path: Path) -> None:
         """All ranks call it; rank 0 writes one file, that any number of ranks can go on from."""
-        parts = self.ranks.at_main(self._own_state())
+        self.ranks.of_batches.check_alike(
+            {"weights": f"{self.population.weights.double().sum().item()!r}"}
+        )
+        parts = self.ranks.of_replicas.at_main(self._own_state())
 
         def write() -> None:
             content = {
@@ -350,11 +360,16 @@ class _Run:
         own: dict[str, Any] = {
             name: tensor if name in _COMMON else tensor[kept] for name, tensor in each.items()
         }
-        if self.ranks.world > 1:
+        if self.ranks.of_replicas.world > 1:
             own = {name: tensor.cpu() for name, tensor in own.items()}
         own |= {"best.value": self.best.value[kept], "best.step": self.best.step[kept]}
         own["random"] = [torch.get_rng_state()]
         own["random_cuda"] = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
+        among = self.ranks.of_batches  # whose ranks draw apart
+        for name in ("random", "random_cuda"):
+            own[name] = joined(among.everyones(own[name]))
+        if "streams" in own and among.world > 1:
+            own["streams"] = torch.cat(among.everyones(own["streams"]))
         return own
 
     def load(self, path: Path) -> None:
@@ -431,7 +446,7 @@ class _Run:
         self.best = _Best(weights, best["best.value"], best["best.step"])
         self.so_far = progress
         self._set_dials()
-        self._restore_random(content, own("streams") if "streams" in content else None)
+        self._restore_random(content)
 
     def _check_random(self, content: dict[str, Any]) -> None:
         for name in ("random", "random_cuda"):
@@ -440,26 +455,33 @@ class _Run:
         for state in content["random"]:
             check_like("random", state, torch.get_rng_state())
 
-    def _restore_random(self, content: dict[str, Any], of_streams: Tensor | None) -> None:
+    def _restore_random(self, content: dict[str, Any]) -> None:
         """Go on with the same random numbers.
 
         Those that a rank had for all its replicas cannot be divided anew. So with another number of
         ranks, or on another kind of device, others take their place, of the same distribution.
         """
         streams, device, step = self.population.streams, self.population.device, self.so_far.step
-        seeds = [replica.seed for replica in self.replicas]
+        seeds, rank = [replica.seed for replica in self.replicas], self.ranks.rank
         alike = len(content["random"]) == self.ranks.world
         if alike:
-            torch.set_rng_state(content["random"][self.ranks.rank])
+            torch.set_rng_state(content["random"][rank])
         else:
-            torch.manual_seed(one_seed([*seeds, step]))
+            torch.manual_seed(one_seed([*seeds, step, rank]))
         if device.type == "cuda" and alike and content["random_cuda"]:
-            torch.cuda.set_rng_state(content["random_cuda"][self.ranks.rank], device)
-        if streams is not None and of_streams is not None:
-            check_like("streams", of_streams, streams.state())
-            streams.load_state(of_streams)
-        elif streams is not None:
-            self.population.streams = Streams([one_seed([seed, step]) for seed in seeds])
+            torch.cuda.set_rng_state(content["random_cuda"][rank], device)
+        if streams is None:
+            return
+        saved, apart = content.get("streams"), self.ranks.of_batches
+        if isinstance(saved, Tensor) and len(saved) == self.share.total * apart.world:
+            first = self.share.total * apart.rank + self.share.trained.start
+            own = saved[first : first + len(seeds)]
+            check_like("streams", own, streams.state())
+            streams.load_state(own)
+        else:
+            self.population.streams = Streams(
+                [one_seed([seed, step, apart.rank]) for seed in seeds]
+            )
 
 
 _PER_REPLICA = ("best_weights", "best_step", "stopped_at", "calibration", "metrics")

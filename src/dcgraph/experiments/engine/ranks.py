@@ -7,18 +7,23 @@ inside a training step of a population. Rank 0 reads and writes all files and sp
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
 from .errors import OtherRankError, RanksError, shortened
 
 T = TypeVar("T")
+
+Divided = Literal["replicas", "batch"]
+"""What each rank has a part of: the replicas of a population, or the examples of every batch."""
 
 PATIENCE = "DCGRAPH_RANKS_TIMEOUT"
 """Environment variable: seconds that a rank waits for another one, by default ten minutes."""
@@ -33,10 +38,21 @@ class Ranks:
     world: int = 1
     place: int = 0  # among the ranks of this machine
     group: dist.ProcessGroup | None = None
+    divided: Divided = "replicas"
 
     @property
     def is_main(self) -> bool:
         return self.rank == 0
+
+    @property
+    def of_replicas(self) -> Ranks:
+        """Those that divide the replicas: where batches are divided, every rank has all of them."""
+        return self if self.divided == "replicas" else ONE_RANK
+
+    @property
+    def of_batches(self) -> Ranks:
+        """Those that divide the examples of a batch."""
+        return self if self.divided == "batch" else ONE_RANK
 
     def everyones(self, value: T) -> list[T]:
         """The values of all ranks, in their order, on every rank."""
@@ -119,7 +135,7 @@ class Ranks:
                     if other[name] != value:
                         raise RanksError(
                             f"rank {rank} has other {name} than rank 0 ({shortened(other[name])} "
-                            f"and {shortened(value)}); start all ranks with the same."
+                            f"and {shortened(value)}); all of them need the same."
                         )
 
         self.by_main(compare)
@@ -129,8 +145,23 @@ ONE_RANK = Ranks()
 """Where there are no others."""
 
 
+class Summed:
+    """Adds up tensors of all ranks, in place: by NCCL where every rank has a GPU of its own."""
+
+    def __init__(self, ranks: Ranks, device: torch.device) -> None:
+        self._group = ranks.group
+        if device.type == "cuda":
+            gpus = ranks.everyones((platform.node(), device.index))
+            if len(set(gpus)) == len(gpus):
+                self._group = dist.new_group(backend="nccl")
+
+    def __call__(self, values: Tensor) -> None:
+        with _heard():
+            dist.all_reduce(values, dist.ReduceOp.SUM, self._group)
+
+
 @contextmanager
-def started_ranks() -> Iterator[Ranks]:
+def started_ranks(divided: Divided = "replicas") -> Iterator[Ranks]:
     """The ranks that torchrun has started, connected over gloo until the end; or only this one."""
     world = int(os.environ.get("WORLD_SIZE", "1"))
     if world == 1 or dist.is_initialized() or "RANK" not in os.environ:
@@ -141,7 +172,7 @@ def started_ranks() -> Iterator[Ranks]:
         dist.init_process_group("gloo", timeout=timedelta(seconds=patience))
     try:
         place = int(os.environ.get("LOCAL_RANK", "0"))
-        yield Ranks(dist.get_rank(), world, place, dist.group.WORLD)
+        yield Ranks(dist.get_rank(), world, place, dist.group.WORLD, divided)
         with _heard():  # who leaves first would be taken for lost
             dist.barrier()
     finally:

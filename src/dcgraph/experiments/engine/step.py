@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,6 +21,7 @@ from ...population._adam import Block, adam_
 from ...population._capture import WARM_UP, recording
 from ...population._rows import RowPopulation
 from ...population._state import advance_, initial_state, totals
+from .ranks import ONE_RANK, Ranks, Summed
 from .settings import Settings
 from .task import AnyTask, Batch, Data, Precision
 
@@ -41,7 +44,8 @@ class Stepper:
         data: Data,
         steps: int,
         *,
-        together: int | None = None,
+        everyone: Sequence[Settings] = (),
+        ranks: Ranks = ONE_RANK,
         compiled: bool = False,
     ) -> None:
         self._task, self._population, self._data = task, population, data
@@ -53,12 +57,20 @@ class Stepper:
         self._flat_steps = _per_replica([s.decay * steps for s in replicas], device)
         self._steps = steps
         self._average_decay = _per_replica([s.average for s in replicas], device)
-        self._averages = any(s.average for s in replicas)
+        everyone = everyone or replicas  # with those on other ranks
+        self._averages = any(s.average for s in everyone)
         self._first_moment = torch.zeros_like(population.weights)
         self._second_moment = torch.zeros_like(population.weights)
         batches = batches_per_epoch(data, self.batch)
+        own, left_over = divmod(self.batch, ranks.world)
+        if left_over:
+            raise ValueError(
+                f"batch={self.batch} cannot be divided over {ranks.world} ranks; use a multiple."
+            )
+        self._own_examples = slice(ranks.rank * own, (ranks.rank + 1) * own)
+        self._sum = Summed(ranks, device) if ranks.world > 1 else None
         self._orders = [
-            torch.zeros(count, of_table, self.batch, dtype=torch.long, device=device)
+            torch.zeros(count, of_table, own, dtype=torch.long, device=device)
             for of_table in batches
         ]
         self._cursors = torch.zeros(len(batches), dtype=torch.long, device=device)
@@ -67,14 +79,14 @@ class Stepper:
         self.trainer_state = initial_state(count, device)
         self._loss = torch.compile(self._losses, dynamic=False) if compiled else self._losses
         self._apply = torch.compile(self._update, dynamic=False) if compiled else self._update
-        self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
+        self._graphs: dict[int, _Replay] = {}
         self._evaluations: dict[
             tuple[str, str], tuple[torch.cuda.CUDAGraph, dict[str, Tensor]]
         ] = {}
         self._asked_before: set[tuple[str, str]] = set()
         self._evaluated = torch.empty_like(population.weights)
-        # Also those on other ranks: what is drawn in an evaluation depends on how it is divided.
-        self._evaluated_at_once = _EVALUATED_AT_ONCE.get(device.type, 4096) // (together or count)
+        # What is drawn in an evaluation depends on how it is divided.
+        self._evaluated_at_once = _EVALUATED_AT_ONCE.get(device.type, 4096) // len(everyone)
         if device.type == "cuda":
             free, _ = torch.cuda.mem_get_info(device)
             per_example = max(1.0, saved_bytes(task, replicas[0], data) / self.batch)
@@ -82,7 +94,7 @@ class Stepper:
             self._evaluated_at_once = min(self._evaluated_at_once, fitting)
         self._execution = task.execution(self._settings)
         if (most := self._execution.evaluated_at_once) is not None:
-            self._evaluated_at_once = min(self._evaluated_at_once, most // (together or count))
+            self._evaluated_at_once = min(self._evaluated_at_once, most // len(everyone))
         self._evaluated_at_once = max(1, self._evaluated_at_once)
 
     def state(self) -> dict[str, Tensor]:
@@ -132,8 +144,9 @@ class Stepper:
             step: how many batches of the epoch are done.
         """
         for order, permutations in zip(self._orders, orders, strict=True):
-            used = order.shape[1] * self.batch
-            order.copy_(torch.stack(list(permutations))[:, :used].view(order.shape))
+            batches = torch.stack(list(permutations))[:, : order.shape[1] * self.batch]
+            of_all = batches.unflatten(1, (order.shape[1], self.batch))
+            order.copy_(of_all[:, :, self._own_examples])
         done = [schedule[:step].count(table) for table in range(len(self._tables))]
         self._cursors.copy_(torch.tensor(done))
         self._schedule = iter(schedule[step:])
@@ -149,10 +162,10 @@ class Stepper:
                 continue
             if table not in self._graphs:
                 self._graphs[table] = self._captured(table)
-            self._graphs[table].replay()
+            self._graphs[table]()
 
-    def _captured(self, table: int) -> torch.cuda.CUDAGraph:
-        """The step on a table as a CUDA graph; nothing has changed afterwards."""
+    def _captured(self, table: int) -> _Replay:
+        """The step on a table as CUDA graphs; nothing has changed afterwards."""
         before = {name: tensor.clone() for name, tensor in self.state().items()}
         generator = torch.cuda.get_rng_state(self._population.device)
         stream = torch.cuda.Stream()
@@ -163,19 +176,38 @@ class Stepper:
                 self._one_step(table)
         torch.cuda.current_stream().wait_stream(stream)
         self.load_state(before)
-        graph = torch.cuda.CUDAGraph()
-        with recording(graph, self._pool()):
-            self._one_step(table)
+        graphs = [torch.cuda.CUDAGraph()]
+        if self._sum is None:
+            with recording(graphs[0], self._pool()):
+                self._one_step(table)
+            replay = graphs[0].replay
+        else:  # ranks add up between two graphs
+            with recording(graphs[0], self._pool()):
+                found = self._joined(*self._found(table))
+            graphs.append(torch.cuda.CUDAGraph())
+            with recording(graphs[1], graphs[0].pool()):
+                self._apply(*self._parted(found))
+            replay = partial(_replay_around, graphs, partial(self._sum, found))
         self.load_state(before)
         torch.cuda.set_rng_state(generator, self._population.device)
-        return graph
+        return _Replay(graphs, replay)
 
     def _pool(self) -> Any:
         """The memory that all graphs work in, for they run one after the other."""
-        others = (*self._graphs.values(), *(other for other, _ in self._evaluations.values()))
+        steps = (graph for step in self._graphs.values() for graph in step.graphs)
+        others = (*steps, *(other for other, _ in self._evaluations.values()))
         return next((other.pool() for other in others), None)
 
     def _one_step(self, table: int) -> None:
+        loss, gradients = self._found(table)
+        if self._sum is not None:
+            found = self._joined(loss, gradients)
+            self._sum(found)
+            loss, gradients = self._parted(found)
+        self._apply(loss, gradients)
+
+    def _found(self, table: int) -> tuple[Tensor, Sequence[Tensor]]:
+        """The summed losses and their gradients on the next batch, or on this rank's part of it."""
         cursor = self._cursors[table : table + 1]
         index = self._orders[table].index_select(1, cursor).squeeze(1)
         slices = self._population.slices(self._population.weights.detach())
@@ -188,7 +220,17 @@ class Stepper:
             )
         with torch.no_grad():
             cursor.add_(1)
-            self._apply(loss.detach(), gradients)
+        return loss.detach(), gradients
+
+    @staticmethod
+    def _joined(loss: Tensor, gradients: Sequence[Tensor]) -> Tensor:
+        """As one vector, so that ranks add them up at once."""
+        return torch.cat([loss.flatten(), *(gradient.flatten() for gradient in gradients)])
+
+    def _parted(self, found: Tensor) -> tuple[Tensor, list[Tensor]]:
+        shapes = [p.shape for p in self._population.slices(self._population.weights).values()]
+        loss, *gradients = found.split([self._population.replicas, *(s.numel() for s in shapes)])
+        return loss, [g.view(shape) for g, shape in zip(gradients, shapes, strict=True)]
 
     def _losses(self, weights: dict[str, Tensor], index: Tensor, table: int) -> Tensor:
         def summed_loss(model: nn.Module, rows: Batch) -> Tensor:
@@ -201,6 +243,7 @@ class Stepper:
         losses: Tensor = self._population.map(summed_loss, rows, in_dims=0, parameters=weights)
         return losses
 
+    @torch.no_grad()
     def _update(self, loss: Tensor, gradients: Sequence[Tensor]) -> None:
         columns = list(self._population.columns(gradients))
         total = totals([gradient for _, gradient in columns])
@@ -280,6 +323,24 @@ def check_like(name: str, found: object, known: Tensor) -> None:
     ):
         is_ = f"{found.dtype} {list(found.shape)}" if isinstance(found, Tensor) else type(found)
         raise ValueError(f"{name} is {is_}, not {known.dtype} {list(known.shape)}")
+
+
+@dataclass(frozen=True)
+class _Replay:
+    """A captured step: its graphs, and what starts them."""
+
+    graphs: list[torch.cuda.CUDAGraph]
+    start: Callable[[], None]
+
+    def __call__(self) -> None:
+        self.start()
+
+
+def _replay_around(graphs: Sequence[torch.cuda.CUDAGraph], between: Callable[[], None]) -> None:
+    first, second = graphs
+    first.replay()
+    between()
+    second.replay()
 
 
 @contextmanager
