@@ -313,7 +313,7 @@ def test_the_script_of_slurm_saves_queues_again_and_goes_on_to_its_records(tmp_p
     for old, new in (
         ("RANKS_PER_NODE=8 ", "RANKS_PER_NODE=2 "),
         ('VENV="$HOME/dcgraph/.venv"', f'VENV="{Path(sys.executable).parents[1]}"'),
-        ("--preset demo --seeds 64", "--preset demo --seeds 4 --batch 512 --evaluations 1 "
+        ("--preset demo --seeds 64", "--preset demo --seeds 4 --batch 2048 --evaluations 1 "
          "--device cpu"),
         ("--resume)", "--resume --device cpu)"),
     ):  # fmt: skip
