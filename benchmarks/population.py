@@ -3,6 +3,8 @@
     python benchmarks/population.py            # measure on the CPU, and on CUDA where there is one
     python benchmarks/population.py --table    # the records as tables, in docs/speed-training.md
 
+What the record of a GPU says of more of them stands in docs/beyond-one-machine.md.
+
 The model is the paper's addition network, the batch is 16. The images are random numbers in the
 shapes of MNIST: a step takes the same time whatever the pixels are. A run takes about a minute on
 2 CPU cores and two to three on CUDA. It writes benchmarks/results/population-DEVICE.json.
@@ -21,6 +23,7 @@ from common import (
     Contender,
     Record,
     main,
+    markdown,
     records,
     seconds_per_step,
     steps_of_replicas,
@@ -32,11 +35,12 @@ import dcgraph as dc
 from dcgraph.experiments.engine import Data
 from dcgraph.experiments.engine.memory import keep_freed_memory
 from dcgraph.experiments.engine.settings import dials_of
-from dcgraph.experiments.engine.step import Stepper
+from dcgraph.experiments.engine.step import Stepper, bytes_per_replica
 from dcgraph.experiments.tasks.addition.data.examples import to_batch
 from dcgraph.experiments.tasks.addition.settings import PAPER
 from dcgraph.experiments.tasks.addition.task import Addition
 from dcgraph.population._rows import RowPopulation
+from dcgraph.population._share import Share
 
 REPLICAS = {"cpu": (1, 8, 32), "cuda": (1, 8, 64)}
 SECONDS = {"cpu": 60, "cuda": 25}  # of timed steps, all contenders together
@@ -171,8 +175,56 @@ def _row(contender: Contender, times: list[float], plain_time: float) -> Record:
     }
 
 
-def table() -> str:
-    """The records as Markdown, one table per device; of the plain ways the faster one."""
+GPUS = {64: (1, 2, 4, 8, 16, 32, 64), 1024: (1, 8, 16, 32, 64)}
+"""By the size of a population: over how many it is divided."""
+
+
+def over_gpus() -> str:
+    """What the record of one GPU says of a population over several: computed, not measured."""
+    (record,) = (one for one in records("population") if "CPU" not in one["device"])
+    rows = [row for row in record["population"] if row["way"] == "captured"]
+    measured = {row["replicas"]: row["ms_per_step"] for row in rows}
+    with torch.random.fork_rng():
+        weights = sum(p.numel() for p in TASK.model(PAPER).parameters())
+        memory = bytes_per_replica(TASK, PAPER, random_data())
+    lines = []
+    for total, counts in GPUS.items():
+        for world in counts:
+            shares = [Share(total, rank, world) for rank in range(world)]
+            size = max(len(share.trained) for share in shares)
+            time, gain = ms_per_step(size, measured), ms_per_step(total, measured)
+            sent = checkpoint_bytes(weights, total - len(shares[0].own))
+            extrapolated = " (extrapolated)" if size > max(measured) else ""
+            cells = [f"{total:,}", f"{world}", f"{size:,}", f"{time:.2f}{extrapolated}"]
+            cells += [f"{gain / time:.1f}x", f"{sent / 1e6:,.0f}", f"{size * memory / 1e6:,.0f}"]
+            lines.append(cells)
+    head = ["replicas", "GPUs", "on each", "ms per step", "against one GPU"]
+    head += ["MB to rank 0 per checkpoint", "MB of replicas on a GPU"]
+    return f"Computed, not measured, from steps on {record['device']}:\n\n{markdown(head, lines)}"
+
+
+def ms_per_step(replicas: int, measured: dict[int, float]) -> float:
+    """On the line through the two measured sizes around it; beyond the largest, it goes on."""
+    sizes = sorted(measured)
+    above = next((k for k, size in enumerate(sizes) if size >= replicas), len(sizes) - 1)
+    low, high = sizes[max(0, above - 1)], sizes[max(1, above)]
+    slope = (measured[high] - measured[low]) / (high - low)
+    return measured[low] + slope * (replicas - low)
+
+
+def checkpoint_bytes(parameters: int, replicas: int, *, average: bool = False) -> int:
+    """Weights, two moments and the best weights; the average, if one is tested. And little more."""
+    return 4 * (5 if average else 4) * parameters * replicas
+
+
+def table(part: str = "") -> str:
+    """The records as Markdown, one table per device; of the plain ways the faster one.
+
+    Args:
+        part: "gpus": what they say of several GPUs.
+    """
+    if part == "gpus":
+        return over_gpus()
     parts = []
     for record in records("population"):
         fastest = min(record["plain"], key=lambda row: float(row["ms_per_step"]))

@@ -227,3 +227,10 @@ def test_ranks_that_share_a_codebook_find_what_one_process_finds(path: Path) -> 
         assert row["bytes"] == row["formula"]
         assert row["error"] < 1e-5
         assert row["values_to_the_bit"] or row["task"] in ("mix", "cross_entropy")
+
+
+def test_small_models_do_not_fill_many_gpus() -> None:
+    """What the page says of 64 replicas on 64 GPUs."""
+    rows = [row for row in record("population-cuda")["population"] if row["way"] == "captured"]
+    times = {row["replicas"]: row["ms_per_step"] for row in rows}
+    assert 1 / 3 < times[1] / times[64] < 0.4

@@ -72,6 +72,23 @@ def test_sharded_codebooks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
         torch.distributed.destroy_process_group()
 
 
+def test_beyond_one_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As torchrun starts it, with one rank."""
+    for name, value in (
+        ("RANK", "0"), ("WORLD_SIZE", "1"), ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", "0"),
+        ("GLOO_SOCKET_IFNAME", "lo"),
+    ):  # fmt: skip
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path)
+    try:
+        names = run("docs/beyond-one-machine.md")
+        assert torch.equal(names["everyones"], names["losses"]) and len(names["losses"]) == 64
+        assert names["dials"].values()["alpha"] == 1
+        assert (tmp_path / "best.pt").exists()
+    finally:
+        torch.distributed.destroy_process_group()
+
+
 def test_own_model(capsys: pytest.CaptureFixture[str]) -> None:
     threads = torch.get_num_threads()
     try:

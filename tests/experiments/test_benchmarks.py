@@ -212,3 +212,29 @@ def test_parts_of_the_record_of_answers_are_tables(
     assert cells("candidates") == ["g", *("30", "1.25") * 3]
     assert cells("ranks") == ["g", "50.0", "62.5"]
     assert cells("speed") == ["a device", "3", "2,000"]
+
+
+def test_several_gpus_are_computed_from_the_record_of_one(
+    script: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The largest share of a rank counts, by straight lines between what was measured."""
+    population = script("population")
+    measured = {1: 1.0, 8: 1.7, 64: 7.3}
+    times = [population.ms_per_step(size, measured) for size in (1, 2, 8, 36, 64, 128)]
+    assert times == pytest.approx([1.0, 1.1, 1.7, 4.5, 7.3, 13.7])
+    rows = [
+        {"way": way, "replicas": size, "ms_per_step": factor * ms}
+        for way, factor in (("captured", 1), ("compiled, captured", 9))
+        for size, ms in measured.items()
+    ]
+    record = {"device": "a GPU", "population": rows}
+    monkeypatch.setattr(population, "records", lambda name: [{"device": "2 CPU cores"}, record])
+    monkeypatch.setattr(population, "GPUS", {64: (1, 5, 64), 128: (1,)})
+    one, five, most, large = cells(population.table("gpus"))
+    assert one[:6] == ["64", "1", "64", "7.30", "1.0x", "0"]
+    assert five[:5] == ["64", "5", "13", "2.20", "3.3x"]
+    assert most[:5] == ["64", "64", "2", "1.10", "6.6x"], "two are trained, and one is kept"
+    assert large[3:5] == ["13.70 (extrapolated)", "1.0x"]
+    weights = sum(p.numel() for p in population.Plain().parameters())
+    assert most[5] == f"{16 * weights * 63 / 1e6:.0f}"
+    assert population.checkpoint_bytes(10, 3, average=True) == 600

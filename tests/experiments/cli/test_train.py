@@ -8,6 +8,7 @@ import os
 import pty
 import re
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -236,3 +237,33 @@ def test_what_cannot_be_fitted_leaves_nothing_behind(
     assert cli.main([*OPEN, "--width", "99", "--out", str(out)]) == 2
     assert "99 is too wide" in one_line(capsys.readouterr().err)
     assert not out.parent.exists()
+
+
+def test_ranks_go_on_where_only_those_of_another_machine_count_as_started_again(
+    tmp_path: Path,
+) -> None:
+    """torchrun counts restarts where a rank has failed; elsewhere it may start ranks uncounted."""
+    command = [*QUICK, "--seeds", "4", "--out", str(tmp_path / "run")]
+    assert cli.main(command) == 0
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    common = os.environ | {
+        "PYTHONPATH": os.pathsep.join(sys.path), "GLOO_SOCKET_IFNAME": "lo", "WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "DCGRAPH_RANKS_TIMEOUT": "60",
+    }  # fmt: skip
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-m", "dcgraph", *command],
+            env=common | {"RANK": str(rank), "TORCHELASTIC_RESTART_COUNT": str(rank)},
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )
+        for rank in range(2)
+    ]  # fmt: skip
+    try:
+        said = [rank.communicate(timeout=120)[0] for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+    assert [rank.returncode for rank in ranks] == [0, 0], said
+    assert "Records: " in said[0]

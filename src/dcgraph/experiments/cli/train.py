@@ -245,11 +245,14 @@ def _train(
     records, models = options.out / "records", options.out / "models"
     missing = [folder for folder in (options.out, *options.out.parents) if not folder.exists()]
 
+    # On other machines ranks may have been started again without being counted.
+    goes_on = any(ranks.everyones(options.resume or was_restarted()))
+
     def begin() -> tuple[Sequence[Settings], str]:
         check_inside(options.out, records, models, work, options.out / "tensorboard")
         if options.resume:
             return _planned(task, plan)
-        if was_restarted() and plan.exists():
+        if goes_on and plan.exists():
             begun = _planned(task, plan)
             if begun[1] == command:  # else it is another run
                 return begun
