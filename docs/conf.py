@@ -73,7 +73,9 @@ _ELSEWHERE = {"](../benchmarks/README.md": "](benchmarks.md", "](../docs/": "]("
 def _within(text: list[str]) -> None:
     for link, here in _ELSEWHERE.items():
         text[0] = text[0].replace(link, here)
-    for row in set(re.findall(r"^\|.* ± .*$", text[0], flags=re.MULTILINE)):  # no break before a spread
+    for row in set(
+        re.findall(r"^\|.* ± .*$", text[0], flags=re.MULTILINE)
+    ):  # no break before a spread
         text[0] = text[0].replace(row, row.replace(" ± ", "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}"))
 
 
