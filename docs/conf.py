@@ -73,14 +73,17 @@ _ELSEWHERE = {"](../benchmarks/README.md": "](benchmarks.md", "](../docs/": "]("
 def _within(text: list[str]) -> None:
     for link, here in _ELSEWHERE.items():
         text[0] = text[0].replace(link, here)
-    for row in set(
-        re.findall(r"^\|.* ± .*$", text[0], flags=re.MULTILINE)
-    ):  # no break before a spread
-        text[0] = text[0].replace(row, row.replace(" ± ", "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}"))
+    # A number and its spread stay in one line.
+    text[0] = re.sub(r"(?<=\d) ± (?=\d)", "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}", text[0])
 
 
 def _named(signature: str | None) -> str | None:
-    """A signature with the names of its type aliases, where Sphinx shows their internal form."""
+    """A signature with the names of its type aliases, where Sphinx shows their internal form.
+
+    A protocol has no arguments to show.
+    """
+    if signature == "(*args, **kwargs)":
+        return ""
     return signature and re.sub(r"TypeAliasForwardRef\('(\w+)'\)", r"\1", signature)
 
 
