@@ -6,6 +6,7 @@ without a script, and the search runs in the page.
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -72,6 +73,18 @@ _ELSEWHERE = {"](../benchmarks/README.md": "](benchmarks.md", "](../docs/": "]("
 def _within(text: list[str]) -> None:
     for link, here in _ELSEWHERE.items():
         text[0] = text[0].replace(link, here)
+    # A number and its spread stay in one line.
+    text[0] = re.sub(r"(?<=\d) ± (?=\d)", "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}", text[0])
+
+
+def _named(signature: str | None) -> str | None:
+    """A signature with the names of its type aliases, where Sphinx shows their internal form.
+
+    A protocol has no arguments to show.
+    """
+    if signature == "(*args, **kwargs)":
+        return ""
+    return signature and re.sub(r"TypeAliasForwardRef\('(\w+)'\)", r"\1", signature)
 
 
 def _add_pages(app: Sphinx, error: Exception | None) -> None:
@@ -80,6 +93,7 @@ def _add_pages(app: Sphinx, error: Exception | None) -> None:
         return
     out, root = Path(app.outdir), Path(__file__).parents[1]
     (out / "playground.html").write_text(build())
+    _lead_back(out / "playground.html", '<p class="brand">dcgraph</p>', "")
     table = get_table("addition-ablation")
     page = out / "report-addition-ablation.html"
     write_page(table, get_task(table.task), root / "results", page)
@@ -92,9 +106,27 @@ def _add_pages(app: Sphinx, error: Exception | None) -> None:
         title="dcgraph: listops, the model in the package",
         command="dcgraph train listops --preset best",
     )
+    for name in ("report-addition-ablation.html", "report-listops.html"):
+        _lead_back(out / name, "<h1>", "<h1>")
+
+
+def _lead_back(page: Path, mark: str, then: str) -> None:
+    """Put a link to the site in place of a mark of a page that stands on its own elsewhere."""
+    before, found, after = page.read_text().partition(mark)
+    if not found:
+        raise ValueError(f"{page.name} has no {mark}")
+    link = '<p class="brand"><a href="index.html" style="color: inherit">dcgraph</a></p>'
+    page.write_text(f"{before}{link}\n{then}{after}")
 
 
 def setup(app: Sphinx) -> None:
+    app.connect(
+        "autodoc-process-signature",
+        lambda app, what, name, obj, options, signature, returns: (
+            _named(signature),
+            _named(returns),
+        ),
+    )
     app.connect("source-read", lambda app, name, text: _within(text))
     app.connect("build-finished", _add_pages)
     app.connect("include-read", lambda app, path, name, text: _within(text))

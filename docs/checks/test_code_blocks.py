@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 from pathlib import Path
@@ -53,6 +54,14 @@ def test_readme(capsys: pytest.CaptureFixture[str]) -> None:
 def test_five_minutes() -> None:
     names = run("docs/five-minutes.md")
     assert all((row == names["node"].codebook).all(-1).any() for row in names["v"])
+
+
+def test_the_paper() -> None:
+    names = run("docs/the-paper.md")
+    for _ in range(234 * 500):
+        names["dials"].step()
+    beta = names["symbol"].categorical.beta.item()
+    assert names["symbol"].alpha == 1 and beta == pytest.approx(8 * (1 - math.exp(-4)))
 
 
 def test_sharded_codebooks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -35,10 +35,10 @@ class Dials:
         alpha: share of dropped residuals.
         every: how many training steps (calls of :meth:`step`) make one schedule step.
 
-    Where torch.distributed runs, every rank has dials of its own and steps them; one that does not
-    is said, by a warning within 100 training steps or two schedule steps. Pickled or deep-copied,
-    dials take their attached models along, as an optimizer of torch takes its parameters; for a
-    checkpoint there is :meth:`state_dict`.
+    Where torch.distributed runs, every rank has dials of its own and steps them. A warning names a
+    rank that does not, within 100 training steps or two schedule steps. Dials that are pickled or
+    deep-copied take their attached models along, as an optimizer of torch takes its parameters.
+    For a checkpoint there is :meth:`state_dict`.
 
     For a :class:`dcgraph.Population` each of the three may also be a list, with a number or a
     schedule for every replica: ``tau=[1, 2, 4, 8]``.
@@ -123,7 +123,7 @@ class Dials:
                 used. It runs in training mode without gradients, and nothing changes by it. Where
                 tau is given it is not needed.
             steps: training steps of the whole run: how often you will call :meth:`step`.
-            tau, beta, alpha, every: what you would rather choose yourself.
+            tau, beta, alpha, every: settings that you choose yourself; None chooses them for you.
             verbose: print what was chosen and why.
 
         >>> import torch, dcgraph as dc
