@@ -7,6 +7,7 @@ records and models of a run that nobody disturbed. Run as: python killed_ranks.p
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import random
 import signal
@@ -25,14 +26,16 @@ from dcgraph.experiments.engine.ranks import ONE_RANK, started_ranks
 from parity import QUICK
 from training_on_ranks import left_in, run
 
-torch.set_num_threads(1)  # a fork has no threads but its own
 REPLICAS = [replace(QUICK, epochs=40, evaluations=4, seed=seed) for seed in range(3)]
 RANKS = 2
 
 
 def rank(place: str) -> None:
     """One of the ranks, from its start to its end."""
+    torch.set_num_threads(1)
     loop._LONGEST_RUN = 1  # as many moments as there are
+    assert loop.train.__kwdefaults__ is not None
+    loop.train.__kwdefaults__["save_every"] = 0.0
     alive = Path(place) / f"rank-{os.environ['RANK']}.pid"
     alive.write_text(str(os.getpid()))
     with started_ranks() as ranks:
@@ -49,9 +52,18 @@ def step_in(place: Path) -> int:
 def kill(
     place: Path, kills: int, done: threading.Event, killed: list[int], steps: list[int]
 ) -> None:
-    """Now and then one of the ranks; the moments are spread over the whole of their lives."""
+    """One of the ranks again and again: while they start, or when they have got further."""
     rng = random.Random(0)
-    while len(killed) < kills and not done.wait(rng.uniform(0.05, 0.9)):
+    while len(killed) < kills:
+        if rng.random() < 0.4:
+            done.wait(rng.uniform(0.05, 0.9))
+        else:
+            before = step_in(place)
+            while step_in(place) <= before and not done.wait(0.01):
+                pass
+            done.wait(rng.uniform(0.0, 0.2))
+        if done.is_set():
+            break
         which = rng.randrange(RANKS)
         try:
             pid = int((place / f"rank-{which}.pid").read_text())
@@ -64,11 +76,10 @@ def kill(
 
 
 def main(place: Path, kills: int) -> None:
-    assert loop.train.__kwdefaults__ is not None
-    loop.train.__kwdefaults__["save_every"] = 0.0  # inherited by the forks
+    multiprocessing.set_forkserver_preload(["training_on_ranks"])  # which imports all there is
     config = LaunchConfig(
         min_nodes=1, max_nodes=1, nproc_per_node=RANKS, run_id="killed", rdzv_backend="c10d",
-        rdzv_endpoint="localhost:0", start_method="fork", monitor_interval=0.05,
+        rdzv_endpoint="localhost:0", start_method="forkserver", monitor_interval=0.05,
         max_restarts=10 * kills,
     )  # fmt: skip
     run(place / "undisturbed", REPLICAS, ONE_RANK)
