@@ -22,8 +22,9 @@ from .errors import OtherRankError, RanksError, shortened
 
 T = TypeVar("T")
 
-Divided = Literal["replicas", "batch"]
-"""What each rank has a part of: the replicas of a population, or the examples of every batch."""
+Divided = Literal["replicas", "batch", "codebook"]
+"""What each rank has a part of: the replicas of a population, the examples of every batch, or the
+rows of a codebook."""
 
 PATIENCE = "DCGRAPH_RANKS_TIMEOUT"
 """Environment variable: seconds that a rank waits for another one, by default ten minutes."""
@@ -54,12 +55,22 @@ class Ranks:
         """Those that divide the examples of a batch."""
         return self if self.divided == "batch" else ONE_RANK
 
+    @property
+    def of_codebook(self) -> Ranks:
+        """Those that divide the rows of a codebook; all else is alike on all of them."""
+        return self if self.divided == "codebook" else ONE_RANK
+
+    @property
+    def of_model(self) -> Ranks:
+        """Those that train one model together, by either of these ways."""
+        return ONE_RANK if self.divided == "replicas" else self
+
     def everyones(self, value: T) -> list[T]:
         """The values of all ranks, in their order, on every rank."""
         if self.world == 1:
             return [value]
         values: list[Any] = [None] * self.world
-        with _heard():
+        with heard():
             dist.all_gather_object(values, value, self.group)
         return values
 
@@ -68,7 +79,7 @@ class Ranks:
         if self.world == 1:
             return [value]
         values: list[Any] | None = [None] * self.world if self.is_main else None
-        with _heard():
+        with heard():
             dist.gather_object(value, values, 0, self.group)
         return values or []
 
@@ -77,7 +88,7 @@ class Ranks:
         if self.world == 1:
             return list(numbers)
         together = torch.tensor(numbers)
-        with _heard():
+        with heard():
             dist.all_reduce(together, dist.ReduceOp.MAX, self.group)
         return together.tolist()
 
@@ -92,7 +103,7 @@ class Ranks:
                 made[0] = make()
             except Exception as raised:
                 error, made[1] = raised, f"{type(raised).__name__}: {shortened(raised)}"
-        with _heard():
+        with heard():
             dist.broadcast_object_list(made, 0, self.group)
         if error is not None:
             raise error
@@ -156,7 +167,7 @@ class Summed:
                 self._group = dist.new_group(backend="nccl")
 
     def __call__(self, values: Tensor) -> None:
-        with _heard():
+        with heard():
             dist.all_reduce(values, dist.ReduceOp.SUM, self._group)
 
 
@@ -168,12 +179,12 @@ def started_ranks(divided: Divided = "replicas") -> Iterator[Ranks]:
         yield ONE_RANK
         return
     patience = float(os.environ.get(PATIENCE, _PATIENCE))
-    with _heard():
+    with heard():
         dist.init_process_group("gloo", timeout=timedelta(seconds=patience))
     try:
         place = int(os.environ.get("LOCAL_RANK", "0"))
         yield Ranks(dist.get_rank(), world, place, dist.group.WORLD, divided)
-        with _heard():  # who leaves first would be taken for lost
+        with heard():  # who leaves first would be taken for lost
             dist.barrier()
     finally:
         dist.destroy_process_group()
@@ -185,7 +196,7 @@ def was_restarted() -> bool:
 
 
 @contextmanager
-def _heard() -> Iterator[None]:
+def heard() -> Iterator[None]:
     """A rank that is gone, or does not answer, as one line."""
     try:
         yield
