@@ -197,6 +197,7 @@ def bytes_on_the_wire() -> Found:
     """Of a query of a step."""
     own = {name: model for name, model, _ in _models(4099, l2_entities=0.0)}
     models = {"soft": own["gumbel_softmax"], "complex": own["no hop"]}
+    models["straight through"] = own["straight_through"]
     of_hard = {name: model for name, model, _ in _models(4099)}
     models["hard"] = of_hard["straight_through_gumbel_softmax"]
     found = {}

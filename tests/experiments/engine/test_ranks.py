@@ -181,6 +181,7 @@ def test_bytes_of_a_step_are_those_of_the_formula(found: Runs) -> None:
     h, d = divided_paths.HOPS, divided_paths.WIDTH
     hops = (h - 1) * (8 + 8 * d)
     formula = {"complex": 8 * d + 12, "soft": 8 * d + 12 + hops}
+    formula["straight through"] = formula["soft"] + (h - 1) * 12
     formula["hard"] = formula["soft"] + (h - 1) * 8 + 8 * d  # with L2 of source and target
     for own in of(found, 2, "bytes_on_the_wire", "divided_paths"):
         assert own == formula

@@ -42,7 +42,9 @@ class DividedRows:
     def alike(self, own: Float[Tensor, "1 parameters"]) -> Float[Tensor, " _"]:
         """The part of a matrix that all ranks have."""
         parts = self._own.slices(own)
-        return torch.cat([parts[n].flatten() for n in parts if n not in self._counts] or [own[:0]])
+        return torch.cat(
+            [parts[n].flatten() for n in parts if n not in self._counts] or [own.new_empty(0)]
+        )
 
     def gather(self, own: Float[Tensor, "1 parameters"]) -> Float[Tensor, "1 _"]:
         """The whole matrix, on the CPU of rank 0; elsewhere one without columns."""
