@@ -41,47 +41,47 @@ class DividedRows:
 
     def alike(self, own: Float[Tensor, "1 parameters"]) -> Float[Tensor, " _"]:
         """The part of a matrix that all ranks have."""
-        parts = self._own.slices(own)
-        return torch.cat(
-            [parts[n].flatten() for n in parts if n not in self._counts] or [own.new_empty(0)]
-        )
+        parts = self._own.slices(own).items()
+        common = [part.flatten() for name, part in parts if name not in self._counts]
+        return torch.cat([own.new_empty(0), *common])
 
     def gather(self, own: Float[Tensor, "1 parameters"]) -> Float[Tensor, "1 _"]:
         """The whole matrix, on the CPU of rank 0; elsewhere one without columns."""
         parts = self._own.slices(own.detach())
-        whole = torch.zeros(self.whole.shape) if self._ranks.is_main else torch.empty(1, 0)
-        rows_of_all = self._whole.slices(whole) if self._ranks.is_main else {}
-        for name, part in parts.items():
-            if name not in self._counts:
-                if self._ranks.is_main:
-                    rows_of_all[name].copy_(part)
-            elif self._ranks.is_main:
-                mine, *others = rows_of_all[name].split(self._counts[name], 1)
-                mine.copy_(part)
-                for rank, rows in enumerate(others, 1):
-                    self._pass(dist.recv, rows, rank)
-            else:
-                self._pass(dist.send, part.cpu().contiguous(), 0)
+        if not self._ranks.is_main:
+            for name in self._counts:
+                self._pass(dist.send, parts[name].cpu().contiguous(), 0)
+            return torch.empty(1, 0)
+        whole = torch.zeros(self.whole.shape)
+        for name, rows in self._whole.slices(whole).items():
+            mine, *others = self._of_each(name, rows)
+            mine.copy_(parts[name])
+            for rank, theirs in enumerate(others, 1):
+                self._pass(dist.recv, theirs, rank)
         return whole
 
     def scatter(self, whole: Float[Tensor, "1 all_parameters"] | None) -> Tensor:
         """The other way round: what each rank has of a matrix of rank 0, on the CPU."""
         own = torch.zeros(self._own.weights.shape)
-        rows_of_all = {} if whole is None else self._whole.slices(whole.detach())
-        for name, part in self._own.slices(own).items():
+        parts = self._own.slices(own)
+        if whole is None:
+            for name in self._counts:
+                self._pass(dist.recv, parts[name], 0)
+        else:
+            for name, rows in self._whole.slices(whole.detach()).items():
+                mine, *others = self._of_each(name, rows)
+                parts[name].copy_(mine)
+                for rank, theirs in enumerate(others, 1):
+                    self._pass(dist.send, theirs.contiguous(), rank)
+        for name, part in parts.items():
             if name not in self._counts:
-                if whole is not None:
-                    part.copy_(rows_of_all[name])
                 with heard():
                     dist.broadcast(part, 0, self._ranks.group)
-            elif whole is not None:
-                mine, *others = rows_of_all[name].split(self._counts[name], 1)
-                part.copy_(mine)
-                for rank, rows in enumerate(others, 1):
-                    self._pass(dist.send, rows.contiguous(), rank)
-            else:
-                self._pass(dist.recv, part, 0)
         return own
+
+    def _of_each(self, name: str, rows: Tensor) -> Sequence[Tensor]:
+        """The rows of each rank; or what all of them have."""
+        return rows.split(self._counts[name], 1) if name in self._counts else [rows]
 
     def _pass(self, way: Callable[..., object], rows: Tensor, rank: int) -> None:
         if rows.numel():
