@@ -14,10 +14,14 @@ from typing import Any
 import pytest
 import torch
 
+import divided_paths
 import training_on_ranks as programs
 from dcgraph.experiments.engine import train
+from dcgraph.experiments.engine.models import load_model
 from dcgraph.experiments.engine.ranks import ONE_RANK, started_ranks
 from dcgraph.experiments.engine.records import read_record
+from dcgraph.experiments.tasks.paths.commands import Commands
+from dcgraph.experiments.tasks.paths.task import Paths
 from dcgraph.population._rows import RowPopulation
 from parity import DATA, TASK
 from ranks import Found, run
@@ -30,21 +34,37 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("ranks")
 
 
+PROGRAMS = {
+    3: {
+        "training_on_ranks": ["five", "two", "loop_of_ones_own", "stopped"],
+        "divided_paths": ["trains", "is_stopped"],
+    },
+    2: {
+        "training_on_ranks": ["five", "loop_of_ones_own", "resumed", "errors", "batches", "pruned"],
+        "divided_paths": [
+            "trains", "writes", "is_resumed", "refuses", "losses", "is_sampled", "is_not_finite",
+            "bytes_on_the_wire",
+        ],
+    },
+}  # fmt: skip
+"""By number of ranks and module; what the first have begun the second go on with."""
+
+
 @pytest.fixture(scope="module")
 def found(place: Path) -> Runs:
-    """Three ranks, then two; what the first have begun the second go on with."""
-    names = {3: ["five", "two", "loop_of_ones_own", "stopped"]}
-    names[2] = ["five", "loop_of_ones_own", "resumed", "errors", "batches", "pruned"]
+    divided_paths.write_graph(place)
     runs = {}
-    for world, some in names.items():
-        runs[world] = run([f"training_on_ranks.{name}" for name in some], world, place)
-        if world == 3:  # a copy for one process
-            (place / "cut-1.pt").write_bytes((place / "cut-3.pt").read_bytes())
+    for world, modules in PROGRAMS.items():
+        names = [f"{module}.{name}" for module, some in modules.items() for name in some]
+        runs[world] = run(names, world, place)
+        if world == 3:  # copies for one process
+            for name in ("cut", "divided"):
+                (place / f"{name}-1.pt").write_bytes((place / f"{name}-3.pt").read_bytes())
     return runs
 
 
-def of(found: Runs, world: int, program: str) -> list[Found]:
-    return [one[f"training_on_ranks.{program}"] for one in found[world]]
+def of(found: Runs, world: int, program: str, module: str = "training_on_ranks") -> list[Found]:
+    return [one[f"{module}.{program}"] for one in found[world]]
 
 
 def torchrun(folder: Path, program: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -130,6 +150,103 @@ def test_a_signal_stops_all_ranks_and_any_number_of_them_goes_on(found: Runs, pl
     main, _ = of(found, 2, "resumed")
     assert main["curve"] == repr(undisturbed.curve)
     assert main["metrics"] == repr(undisturbed.metrics)
+
+
+@pytest.mark.parametrize("world", [2, 3])
+@pytest.mark.parametrize("name", divided_paths.SETTINGS)
+def test_a_codebook_divided_over_ranks_trains_as_in_one_process(
+    found: Runs, place: Path, world: int, name: str
+) -> None:
+    ranks = [one[name] for one in of(found, world, "trains", "divided_paths")]
+    expected = divided_paths.found_in(divided_paths.trained_in(place, name, ONE_RANK))
+    check_close(ranks[0], expected)
+    width, entities = 16, divided_paths.ENTITIES
+    of_relations = expected["weights"].shape[1] - width * entities
+    each = -(-entities // world)
+    for rank, other in enumerate(ranks[1:], 1):
+        rows = min(each, entities - rank * each)
+        assert other["weights"].shape[1] == rows * width + of_relations, "no rank has others"
+        assert other["curve"] == ranks[0]["curve"]
+        assert other["stopped at"] == ranks[0]["stopped at"] == expected["stopped at"]
+    assert (expected["stopped at"] == [None]) == (name != "diverging")
+
+
+def check_close(found: Found, expected: Found) -> None:
+    torch.testing.assert_close(found["weights"], expected["weights"], rtol=1e-3, atol=1e-5)
+    for name in ("metrics", "calibration"):
+        assert found[name] == pytest.approx(expected[name], rel=1e-3), name
+    assert len(found["curve"]) == len(expected["curve"])
+    for one, other in zip(found["curve"], expected["curve"], strict=True):
+        assert one == [None if value is None else pytest.approx(value, rel=1e-3) for value in other]
+
+
+def test_what_rank_0_draws_while_it_measures_a_divided_codebook_does_not_count(
+    found: Runs,
+) -> None:
+    assert of(found, 2, "is_sampled", "divided_paths") == [{"said": ""}] * 2
+
+
+def test_all_ranks_stop_when_the_gradient_of_the_rows_of_one_is_not_finite(found: Runs) -> None:
+    for rank in of(found, 2, "is_not_finite", "divided_paths"):
+        assert rank["before"] == 1 and rank["after"].isnan()
+
+
+def test_a_step_on_a_divided_codebook_is_that_of_one_process(found: Runs) -> None:
+    for errors in of(found, 2, "losses", "divided_paths"):
+        wrong = {name: error for name, error in errors.items() if not error < 1e-5}
+        assert not wrong and len(errors) == 8
+
+
+def test_bytes_of_a_step_are_those_of_the_formula(found: Runs) -> None:
+    """As in docs/sharded-codebooks.md: of a query of h relations, of d numbers each."""
+    h, d = divided_paths.HOPS, divided_paths.WIDTH
+    hops = (h - 1) * (8 + 8 * d)
+    formula = {"complex": 8 * d + 12, "soft": 8 * d + 12 + hops}
+    formula["straight through"] = formula["soft"] + (h - 1) * 12
+    formula["hard"] = formula["soft"] + (h - 1) * 8 + 8 * d  # with L2 of source and target
+    for own in of(found, 2, "bytes_on_the_wire", "divided_paths"):
+        assert own == formula
+
+
+def test_any_number_of_ranks_goes_on_with_a_divided_codebook(found: Runs, place: Path) -> None:
+    assert of(found, 3, "is_stopped", "divided_paths") == [{"code": 143}] * 3
+    undisturbed = divided_paths.found_in(divided_paths.trained_in(place, "soft", ONE_RANK))
+    two, other = of(found, 2, "is_resumed", "divided_paths")
+    check_close(two, undisturbed)
+    assert torch.equal(two["random"], other["random"])
+    single = divided_paths.trained_in(place, "soft", ONE_RANK, place / "divided-1.pt")
+    check_close(divided_paths.found_in(single), undisturbed)
+    assert two["damaged"].startswith("CheckpointError:") and "first_moment is" in two["damaged"]
+    assert other["damaged"].startswith("OtherRankError: rank 0 has failed")
+
+
+def test_the_model_of_a_divided_codebook_is_an_ordinary_one(found: Runs, place: Path) -> None:
+    main, _ = of(found, 2, "writes", "divided_paths")
+    assert main["trained"] == [1, 1], "one after the other"
+    path, task = place / "divided" / "3.safetensors", divided_paths.TASK_OF_PATHS
+    model, _ = load_model(path, task)
+    single = divided_paths.trained_in(place, "soft", ONE_RANK).model(0)
+    for name, weights in single.named_parameters():
+        torch.testing.assert_close(model.get_parameter(name), weights, rtol=1e-3, atol=1e-5)
+    record = read_record(path.with_suffix(".json"))
+    assert record.parameters == sum(weights.numel() for weights in single.parameters())
+    text = Commands(Paths).evaluate(model=path, data_dir=place)
+    assert "MRR" in text
+
+
+def test_what_cannot_be_divided_says_so(found: Runs) -> None:
+    expected = {
+        "transe": "for the models discrete and complex, not transe",
+        "coke": "for the models discrete and complex, not coke",
+        "top_k": "top_k=3 needs the scores of all entities",
+        "two": "trains one model at a time, not 2; leave out --at-once",
+        "another task": "the models of parity have no codebook that ranks could divide",
+        "scores": "divided over ranks, which can only train",
+    }
+    for errors in of(found, 2, "refuses", "divided_paths"):
+        assert errors.keys() == expected.keys()
+        for name, text in expected.items():
+            assert text in errors[name], errors[name]
 
 
 def test_rank_0_says_what_is_wrong_and_the_others_end_too(found: Runs) -> None:

@@ -91,8 +91,9 @@ class Options:
         None, "folder of the data; else $DCGRAPH_DATA, cache, download"
     )
     at_once: int = option(0, "replicas in one population; 0: as many as fit")
-    divide: Literal["replicas", "batch"] = option(
-        "replicas", "what ranks that torchrun has started divide: replicas, or each batch"
+    divide: Literal["replicas", "batch", "codebook"] = option(
+        "replicas",
+        "what ranks that torchrun has started divide: replicas, each batch, or rows of a codebook",
     )
     tensorboard: bool = option(False, "write curves for TensorBoard too")
 

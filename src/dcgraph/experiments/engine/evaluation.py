@@ -52,11 +52,11 @@ class Evaluator:
         self.selected_by = Metric(execution.monitor, split, decoder)
         self._probed: nn.Module | None = None
 
-    def try_out(self) -> None:
+    def try_out(self, weights: Float[Tensor, "replicas parameters"]) -> None:
         """Before the first step, so that an evaluation cannot fail after hours of training."""
         with torch.random.fork_rng():
-            weights, split = self._stepper.tested_weights, self.selected_by.set
-            tried = self._stepper.evaluate(weights, split, "argmax")
+            split = self.selected_by.set
+            tried = self._stepper.evaluate(weights, split, "argmax", self._population)
         if (monitor := self.selected_by.name) not in tried:
             raise ValueError(
                 f"the monitor {monitor!r} is not among the metrics of task "
@@ -70,7 +70,9 @@ class Evaluator:
         return {
             Metric(name, split, decoder): where(values, alive)
             for decoder in self._decoders
-            for name, values in self._stepper.evaluate(weights, split, decoder).items()
+            for name, values in self._stepper.evaluate(
+                weights, split, decoder, self._population
+            ).items()
         }
 
     def steps_to_probe(self, evaluated: Evaluations) -> set[int]:

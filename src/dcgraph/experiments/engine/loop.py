@@ -11,16 +11,17 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..._dialled import dialled
 from ..._streams import Streams
 from ...population._rows import RowPopulation
 from ...population._share import Share
 from . import checkpoint
+from .divided import DividedRows
 from .errors import CheckpointError, Interrupted
 from .evaluation import Evaluator, where
 from .metrics import Metric
@@ -28,9 +29,12 @@ from .order import Evaluations, one_seed, order_of_epoch, schedule_of_epoch
 from .outcome import Evaluation, Outcome
 from .provenance import hardware
 from .ranks import ONE_RANK, Ranks, joined
+from .records import Readings
 from .settings import Settings, dials_of
 from .step import Stepper, batches_per_epoch, check_like
 from .task import AnyTask, Data
+
+T = TypeVar("T")
 
 _LONGEST = 1e10  # seconds; some centuries
 _LONGEST_RUN = 64  # steps between two looks at the clock and at Ctrl-C
@@ -131,6 +135,9 @@ def train(
     every replica draws from random numbers of its own seed, so that the number of ranks makes no
     difference to the bit; except for a population of one, which is computed by other operations.
 
+    Ranks that divide a codebook train one model, up to rounding as one process would. Each has only
+    its own rows; rank 0 gathers them for evaluations, checkpoints and the outcome.
+
     Args:
         task: what to train.
         replicas: one settings object per replica, alike in all settings except those per replica.
@@ -183,7 +190,19 @@ class _Run:
         apart = [ranks.of_batches.rank] if ranks.of_batches.rank else []
         torch.manual_seed(one_seed([*(replica.seed for replica in replicas), *apart]))
         seeds = [replica.seed for replica in replicas]
-        self.population = RowPopulation(lambda: task.model(first), seeds, device, own_noise=True)
+        build: Callable[[], nn.Module] = partial(task.model, first)
+        group = ranks.of_codebook.group
+        if group is not None:
+            if len(replicas) > 1:
+                raise ValueError(
+                    f"--divide codebook trains one model at a time, not {len(replicas)}; leave out "
+                    "--at-once."
+                )
+            build = partial(task.divided_model, first, group)
+        self.population = RowPopulation(build, seeds, device, own_noise=True)
+        self.rows: DividedRows | None = None
+        if group is not None:
+            self.rows = DividedRows(self.population, partial(task.model, first), ranks)
         if apart and self.population.streams is not None:
             self.population.streams = Streams([one_seed([seed, *apart]) for seed in seeds])
         if compiled and device.type != "cuda":
@@ -191,10 +210,12 @@ class _Run:
         if compiled is None:
             long_enough = self.steps >= _COMPILE_FROM * len(self.batches)
             compiled = device.type == "cuda" and long_enough and task.execution(first).compiles
+            compiled = compiled and self.rows is None
         self.stepper = Stepper(
             *(task, self.population, replicas, self.data, self.steps),
             everyone=self.everyone,
             ranks=ranks.of_batches,
+            rows=self.rows,
             compiled=compiled,
         )
         self.every = max(1, per_epoch // first.schedule_steps)
@@ -216,8 +237,10 @@ class _Run:
 
     def finish(self, save_to: Path | None, save_every: float) -> Outcome:
         if self.so_far.step == 0:
-            self.evaluator.try_out()
-        self.probed = self.evaluator.steps_to_probe(self.evaluated)
+            self._measured(self.stepper.tested_weights, Evaluator.try_out)
+        self.probed = self._measured(
+            self.population.weights, lambda evaluator, _: evaluator.steps_to_probe(self.evaluated)
+        )
         began = time.monotonic() - self.so_far.seconds
         saved = -math.inf  # soon the first time: a checkpoint that fails should fail early
         self._start_epoch()
@@ -280,16 +303,21 @@ class _Run:
             self.so_far.step,
         )
         alive = state.alive.tolist()
-        measure = partial(self.evaluator.metrics, weights, self.evaluator.selected_by.set, alive)
-        metrics = self.ranks.of_batches.by_main(measure)
+        split = self.evaluator.selected_by.set
+        metrics = self._measured(
+            weights, lambda evaluator, weights: evaluator.metrics(weights, split, alive)
+        )
         before = self.so_far.curve[-1].step if self.so_far.curve else 0
         examples = (step - before) * self.stepper.batch
         losses = (state.loss_sum / max(1, examples)).tolist()
         state.loss_sum.zero_()
         monitored = metrics[self.evaluator.selected_by]
         self.best.update(weights, [float("nan") if m is None else m for m in monitored], step)
-        probe = partial(self.evaluator.probes, alive)
-        probes = self.ranks.of_batches.by_main(probe) if step in self.probed else []
+        probes: list[Readings | None] = []
+        if step in self.probed:
+            probes = self._measured(
+                self.population.weights, lambda evaluator, _: evaluator.probes(alive)
+            )
         loss = where(losses, alive)
         own = Evaluation(step, loss, metrics, probes).part(self.share.kept)
         evaluation = Evaluation.joined(self.ranks.of_replicas.everyones(own))
@@ -324,8 +352,7 @@ class _Run:
 
     def _outcome(self) -> Outcome:
         self._report_stopped()
-        final = partial(self.evaluator.final, self.best.weights)
-        calibration, metrics = self.ranks.of_batches.by_main(final)
+        calibration, metrics = self._measured(self.best.weights, Evaluator.final)
         outcome = Outcome(
             replicas=self.replicas,
             population=self.population,
@@ -340,7 +367,48 @@ class _Run:
             hardware=hardware(self.population.device, self.ranks.world),
             selected_by=self.evaluator.selected_by,
         )
+        if self.rows is not None:
+            gathered = self.rows.gather(self.best.weights)
+            if self.ranks.is_main:
+                whole = self._whole(gathered)
+                return replace(outcome, population=whole, best_weights=whole.weights)
         return outcome if self.ranks.of_replicas.world == 1 else self._of_all_ranks(outcome)
+
+    def _measured(self, weights: Tensor, measure: Callable[[Evaluator, Tensor], T]) -> T:
+        """What is measured with these weights: by rank 0, where ranks train one model together.
+
+        Where each has only its rows, rank 0 has all of them for so long; what it draws then does
+        not count, for all ranks draw alike in training.
+        """
+        if self.rows is None:
+            return self.ranks.of_batches.by_main(lambda: measure(self.evaluator, weights))
+        gathered, streams = self.rows.gather(weights), self.population.streams
+
+        def by_main() -> T:
+            before = None if streams is None else streams.state()
+            with torch.random.fork_rng(self._gpu()):
+                whole = self._whole(gathered)
+                evaluator = Evaluator(self.task, self.replicas, self.data, whole, self.stepper)
+                found = measure(evaluator, whole.weights)
+            if streams is not None and before is not None:
+                streams.load_state(before)
+            return found
+
+        return self.ranks.by_main(by_main)
+
+    def _whole(self, gathered: Tensor) -> RowPopulation:
+        """With the rows of all ranks."""
+        build, seeds = partial(self.task.model, self.replicas[0]), [self.replicas[0].seed]
+        whole = RowPopulation(build, seeds, self.population.device)
+        whole.weights.copy_(gathered)
+        whole.streams = self.population.streams
+        if dialled(whole):
+            dials_of(self.replicas, self.every).attach(whole).seek(self.so_far.step)
+        return whole
+
+    def _gpu(self) -> list[torch.device]:
+        device = self.population.device
+        return [device] if device.type == "cuda" else []
 
     def _of_all_ranks(self, outcome: Outcome) -> Outcome:
         """On rank 0 with what the others have found, on the CPU; elsewhere as it is."""
@@ -359,9 +427,9 @@ class _Run:
 
     def save(self, path: Path) -> None:
         """All ranks call it; rank 0 writes one file, that any number of ranks can go on from."""
-        self.ranks.of_batches.check_alike(
-            {"weights": f"{self.population.weights.double().sum().item()!r}"}
-        )
+        weights = self.population.weights
+        alike = weights if self.rows is None else self.rows.alike(weights)
+        self.ranks.of_model.check_alike({"weights": f"{alike.double().sum().item()!r}"})
         parts = self.ranks.of_replicas.at_main(self._own_state())
 
         def write() -> None:
@@ -382,6 +450,8 @@ class _Run:
         each["best.weights"] = self.best.weights
         if streams is not None:
             each["streams"] = streams.state()
+        if self.rows is not None:
+            each |= {name: self.rows.gather(each[name]) for name in self._matrices()}
         own: dict[str, Any] = {
             name: tensor if name in _COMMON else tensor[kept] for name, tensor in each.items()
         }
@@ -397,8 +467,14 @@ class _Run:
             own["streams"] = torch.cat(among.everyones(own["streams"]))
         return own
 
+    def _matrices(self) -> list[str]:
+        """What has a number for each weight, as a checkpoint calls it."""
+        names = {f"state.{name}" for name in self.stepper.state()} | {"best.weights"}
+        return sorted(names & _OF_WEIGHTS)
+
     def load(self, path: Path) -> None:
         """Go on from a file, if it is there; all ranks call it, and rank 0 reads."""
+        matrices: dict[str, Tensor] = {}
 
         def read() -> dict[str, Any] | None:
             if not path.exists():
@@ -414,6 +490,13 @@ class _Run:
                     raise CheckpointError(
                         f"{str(path)!r} was made with {what}; choose another --out, or delete it."
                     )
+            if self.rows is not None:
+                try:
+                    for name in self._matrices():
+                        matrices[name] = content.pop(name)
+                        check_like(name, matrices[name], self.rows.whole)
+                except (KeyError, ValueError) as error:
+                    raise checkpoint.damaged(path, error) from error
             return content
 
         def restore(content: dict[str, Any]) -> None:
@@ -423,8 +506,12 @@ class _Run:
                 raise checkpoint.damaged(path, error) from error
 
         content = self.ranks.by_main(read)
-        if content is not None:
-            self.ranks.by_each(partial(restore, content))
+        if content is None:
+            return
+        if self.rows is not None:
+            for name in self._matrices():
+                content[name] = self.rows.scatter(matrices.pop(name, None))
+        self.ranks.by_each(partial(restore, content))
 
     def _restore(self, content: dict[str, Any]) -> None:
         """What :meth:`save` has saved; nothing is believed unseen, for it comes from a file."""
@@ -487,8 +574,9 @@ class _Run:
         ranks, or on another kind of device, others take their place, of the same distribution.
         """
         streams, device, step = self.population.streams, self.population.device, self.so_far.step
-        seeds, rank = [replica.seed for replica in self.replicas], self.ranks.rank
-        alike = len(content["random"]) == self.ranks.world
+        drawing = self.ranks if self.rows is None else ONE_RANK  # else all of them draw alike
+        seeds, rank = [replica.seed for replica in self.replicas], drawing.rank
+        alike = len(content["random"]) == drawing.world
         if alike:
             torch.set_rng_state(content["random"][rank])
         else:
@@ -514,6 +602,12 @@ _PER_REPLICA = ("best_weights", "best_step", "stopped_at", "calibration", "metri
 
 _COMMON = frozenset({"state.step", "state.cursors"})
 """What all replicas, and so all ranks, have in common."""
+
+_OF_WEIGHTS = frozenset(
+    ["best.weights"]
+    + [f"state.{name}" for name in ("weights", "first_moment", "second_moment", "average")]
+)
+"""What has a number for each weight, and so is divided as the weights are."""
 
 
 def _together(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:

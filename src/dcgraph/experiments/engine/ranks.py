@@ -6,6 +6,7 @@ inside a training step of a population. Rank 0 reads and writes all files and sp
 
 from __future__ import annotations
 
+import gc
 import os
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,8 +23,9 @@ from .errors import OtherRankError, RanksError, shortened
 
 T = TypeVar("T")
 
-Divided = Literal["replicas", "batch"]
-"""What each rank has a part of: the replicas of a population, or the examples of every batch."""
+Divided = Literal["replicas", "batch", "codebook"]
+"""What each rank has a part of: the replicas of a population, the examples of every batch, or the
+rows of a codebook."""
 
 PATIENCE = "DCGRAPH_RANKS_TIMEOUT"
 """Environment variable: seconds that a rank waits for another one, by default ten minutes."""
@@ -44,6 +46,11 @@ class Ranks:
         return self.rank == 0
 
     @property
+    def group(self) -> dist.ProcessGroup | None:
+        """All ranks, for torch; not held here, for it must not outlive torch's own end of it."""
+        return dist.group.WORLD if self.world > 1 else None
+
+    @property
     def of_replicas(self) -> Ranks:
         """Those that divide the replicas: where batches are divided, every rank has all of them."""
         return self if self.divided == "replicas" else ONE_RANK
@@ -53,12 +60,22 @@ class Ranks:
         """Those that divide the examples of a batch."""
         return self if self.divided == "batch" else ONE_RANK
 
+    @property
+    def of_codebook(self) -> Ranks:
+        """Those that divide the rows of a codebook; all else is alike on all of them."""
+        return self if self.divided == "codebook" else ONE_RANK
+
+    @property
+    def of_model(self) -> Ranks:
+        """Those that train one model together, by either of these ways."""
+        return ONE_RANK if self.divided == "replicas" else self
+
     def everyones(self, value: T) -> list[T]:
         """The values of all ranks, in their order, on every rank."""
         if self.world == 1:
             return [value]
         values: list[Any] = [None] * self.world
-        with _heard():
+        with heard():
             dist.all_gather_object(values, value)
         return values
 
@@ -67,7 +84,7 @@ class Ranks:
         if self.world == 1:
             return [value]
         values: list[Any] | None = [None] * self.world if self.is_main else None
-        with _heard():
+        with heard():
             dist.gather_object(value, values, 0)
         return values or []
 
@@ -76,7 +93,7 @@ class Ranks:
         if self.world == 1:
             return list(numbers)
         together = torch.tensor(numbers)
-        with _heard():
+        with heard():
             dist.all_reduce(together, dist.ReduceOp.MAX)
         return together.tolist()
 
@@ -91,7 +108,7 @@ class Ranks:
                 made[0] = make()
             except Exception as raised:
                 error, made[1] = raised, f"{type(raised).__name__}: {shortened(raised)}"
-        with _heard():
+        with heard():
             dist.broadcast_object_list(made, 0)
         if error is not None:
             raise error
@@ -155,7 +172,7 @@ class Summed:
                 self._group = dist.new_group(backend="nccl")
 
     def __call__(self, values: Tensor) -> None:
-        with _heard():
+        with heard():
             dist.all_reduce(values, dist.ReduceOp.SUM, self._group)
 
 
@@ -167,14 +184,15 @@ def started_ranks(divided: Divided = "replicas") -> Iterator[Ranks]:
         yield ONE_RANK
         return
     patience = float(os.environ.get(PATIENCE, _PATIENCE))
-    with _heard():
+    with heard():
         dist.init_process_group("gloo", timeout=timedelta(seconds=patience))
     try:
         place = int(os.environ.get("LOCAL_RANK", "0"))
         yield Ranks(dist.get_rank(), world, place, divided)
-        with _heard():  # who leaves first would be taken for lost
+        with heard():  # who leaves first would be taken for lost
             dist.barrier()
     finally:
+        gc.collect()  # a model in a cycle may hold the group
         dist.destroy_process_group()
 
 
@@ -184,7 +202,7 @@ def was_restarted() -> bool:
 
 
 @contextmanager
-def _heard() -> Iterator[None]:
+def heard() -> Iterator[None]:
     """A rank that is gone, or does not answer, as one line."""
     try:
         yield

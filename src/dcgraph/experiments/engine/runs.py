@@ -54,8 +54,10 @@ def perform(
     processes may work in it at a time. Jobs of equal settings are trained once.
 
     Several ranks divide each population among them. Rank 0 plans, writes all files, and has the
-    whole outcome.
+    whole outcome. Where they divide a codebook, a population is one model.
     """
+    if ranks.of_codebook.group is not None and at_once is None:
+        at_once = 1
     device = torch.device(device)
     settings = json.dumps([asdict(job.settings) for job in jobs])
     ranks.check_alike(

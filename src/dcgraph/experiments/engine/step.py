@@ -21,6 +21,7 @@ from ...population._adam import Block, adam_
 from ...population._capture import WARM_UP, recording
 from ...population._rows import RowPopulation
 from ...population._state import advance_, initial_state, totals
+from .divided import DividedRows
 from .ranks import ONE_RANK, Ranks, Summed
 from .settings import Settings
 from .task import AnyTask, Batch, Data, Precision
@@ -46,6 +47,7 @@ class Stepper:
         *,
         everyone: Sequence[Settings] = (),
         ranks: Ranks = ONE_RANK,
+        rows: DividedRows | None = None,
         compiled: bool = False,
     ) -> None:
         self._task, self._population, self._data = task, population, data
@@ -69,6 +71,8 @@ class Stepper:
             )
         self._own_examples = slice(ranks.rank * own, (ranks.rank + 1) * own)
         self._sum = Summed(ranks, device) if ranks.world > 1 else None
+        self._rows = rows
+        self._captures = device.type == "cuda" and rows is None  # ranks meet in the step
         self._orders = [
             torch.zeros(count, of_table, own, dtype=torch.long, device=device)
             for of_table in batches
@@ -87,7 +91,7 @@ class Stepper:
         self._evaluated = torch.empty_like(population.weights)
         # What is drawn in an evaluation depends on how it is divided.
         self._evaluated_at_once = _EVALUATED_AT_ONCE.get(device.type, 4096) // len(everyone)
-        if device.type == "cuda":
+        if device.type == "cuda" and rows is None:
             free, _ = torch.cuda.mem_get_info(device)
             per_example = max(1.0, saved_bytes(task, replicas[0], data) / self.batch)
             fitting = int(_SHARE_OF_MEMORY * free / (per_example * count))
@@ -157,7 +161,7 @@ class Stepper:
         if len(tables) < steps:
             raise ValueError(f"steps={steps}, but the epoch has only {len(tables)} left.")
         for table in tables:
-            if self._population.device.type != "cuda":
+            if not self._captures:
                 self._one_step(table)
                 continue
             if table not in self._graphs:
@@ -204,6 +208,8 @@ class Stepper:
             found = self._joined(loss, gradients)
             self._sum(found)
             loss, gradients = self._parted(found)
+        if self._rows is not None:
+            loss, gradients = self._rows.agree(loss, gradients)
         self._apply(loss, gradients)
 
     def _found(self, table: int) -> tuple[Tensor, Sequence[Tensor]]:
@@ -261,16 +267,26 @@ class Stepper:
 
     @torch.no_grad()
     def evaluate(
-        self, weights: Float[Tensor, "replicas parameters"], split: str, decode: Decode
+        self,
+        weights: Float[Tensor, "replicas parameters"],
+        split: str,
+        decode: Decode,
+        population: RowPopulation | None = None,
     ) -> dict[str, list[float]]:
-        """The metrics of a split, one number per replica."""
-        sums = self._summed_metrics(weights, split, decode)
+        """The metrics of a split, one number per replica.
+
+        If rows are divided, the population is one that has all of them.
+        """
+        if population is None or population is self._population:
+            sums = self._summed_metrics(weights, split, decode)
+        else:
+            sums = self._measure_all(weights, split, decode, population)
         count = self._data.size(split)
         return {name: (total / count).tolist() for name, total in sums.items()}
 
     def _summed_metrics(self, weights: Tensor, split: str, decode: Decode) -> dict[str, Tensor]:
         """On CUDA captured at the second time: what is seldom asked for is not worth it."""
-        if self._population.device.type != "cuda" or not self._execution.captures_evaluation:
+        if not self._captures or not self._execution.captures_evaluation:
             return self._measure_all(weights, split, decode)
         key = split, decode
         if key not in self._asked_before:
@@ -286,27 +302,32 @@ class Stepper:
         graph.replay()
         return sums
 
-    def _measure_all(self, weights: Tensor, split: str, decode: Decode) -> dict[str, Tensor]:
+    def _measure_all(
+        self, weights: Tensor, split: str, decode: Decode, other: RowPopulation | None = None
+    ) -> dict[str, Tensor]:
+        population = self._population if other is None else other
         chunk = self._evaluated_at_once
         sums: dict[str, Tensor] = {}
-        self._population.eval()
-        set_decode(self._population, decode)
+        population.eval()
+        set_decode(population, decode)
         try:
             for table, count in zip(self._data.tables(split), self._data.sizes(split), strict=True):
                 for first in range(0, count, chunk):
                     rows = {name: tensor[first : first + chunk] for name, tensor in table.items()}
-                    for name, value in self._measure(weights, rows).items():
+                    for name, value in self._measure(population, weights, rows).items():
                         sums[name] = sums.get(name, 0) + value.double().sum(-1)
         finally:  # as models are by default; a replica taken out later is a copy of this one
-            self._population.train()
-            set_decode(self._population, "argmax")
+            population.train()
+            set_decode(population, "argmax")
         return sums
 
-    def _measure(self, weights: Tensor, rows: Batch) -> dict[str, Tensor]:
+    def _measure(
+        self, population: RowPopulation, weights: Tensor, rows: Batch
+    ) -> dict[str, Tensor]:
         batch = self._data.batch(rows, training=False)
         with unchecked():
-            measured: dict[str, Tensor] = self._population.map(
-                self._task.metrics, batch, parameters=self._population.slices(weights)
+            measured: dict[str, Tensor] = population.map(
+                self._task.metrics, batch, parameters=population.slices(weights)
             )
         return measured
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
+import torch.distributed as dist
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -118,6 +119,19 @@ class Task(ABC, Generic[S]):
     @abstractmethod
     def model(self, settings: S) -> nn.Module:
         """A fresh model, with initial weights from torch's global generator."""
+
+    def divided_model(self, settings: S, group: dist.ProcessGroup) -> nn.Module:
+        """What :meth:`model` makes, but of some parameters only those rows that this rank has.
+
+        Only its loss in training is asked for. All ranks of the group make the same draws and find
+        the same loss; the gradient of own rows is complete, and that of whole parameters is the
+        same everywhere. The rows of the ranks follow each other, and there are those that
+        :meth:`model` draws, whatever the number of ranks.
+        """
+        raise ValueError(
+            f"the models of {self.name} have no codebook that ranks could divide; leave out "
+            "--divide codebook."
+        )
 
     @abstractmethod
     def loss(self, model: nn.Module, batch: Batch) -> Float[Tensor, " examples"]:

@@ -147,14 +147,14 @@ def _drop_some(
 @triton.jit
 def _drop(
     values, values_group, values_row, out, out_group, out_row, copy, keys,
-    count, dim, each, threshold, factor,
+    count, dim, each, threshold, factor, first,
     copies: tl.constexpr, rows: tl.constexpr, width: tl.constexpr,
 ):  # fmt: skip
     """Some rows multiplied with their dropout factors; a copy is laid out as these products are."""
     group = tl.program_id(0).to(tl.int64)
     place = tl.program_id(1).to(tl.int64) * rows + tl.arange(0, rows)[:, None]
     k = tl.arange(0, width)[None, :]
-    a, b, c, d = draw(tl.load(keys + group), place, k)
+    a, b, c, d = draw(tl.load(keys + group), first + place, k)
     values += group * values_group + place * values_row
     out += group * out_group + place * out_row
     copy += group * out_group + place * out_row
@@ -171,7 +171,12 @@ def _drop(
 
 
 def drop(
-    keys: Tensor, share: float, tables: Tensor, out: Tensor, copy: Tensor | None = None
+    keys: Tensor,
+    share: float,
+    tables: Tensor,
+    out: Tensor,
+    copy: Tensor | None = None,
+    first: int = 0,
 ) -> Tensor:
     """Tables, or their gradients, times their dropout factors.
 
@@ -186,7 +191,7 @@ def drop(
     _drop[groups, triton.cdiv(count, _ROWS)](
         *(tables, *tables.stride()[:2], out, *out.stride()[:2]),
         *(out if copy is None else copy, keys.contiguous()),
-        *(count, dim, each, round(share * 65536), factor),
+        *(count, dim, each, round(share * 65536), factor, first),
         copies=copy is not None, rows=_ROWS, width=triton.next_power_of_2(each),
     )  # fmt: skip
     return out
@@ -220,13 +225,13 @@ def _sum_some(terms, out, start, word, half: tl.constexpr, column, real, dim, th
 
 @triton.jit
 def _sum_dropped(
-    terms, out, keys, count, dim, each, threshold, factor,
+    terms, out, keys, count, dim, each, threshold, factor, first,
     rows: tl.constexpr, width: tl.constexpr,
 ):  # fmt: skip
     group = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * rows + tl.arange(0, rows)[:, None]
     place = tl.arange(0, width)[None, :]
-    a, b, c, d = draw(tl.load(keys + group), row, place)
+    a, b, c, d = draw(tl.load(keys + group), first + row, place)
     start = (group * count + row) * dim
     real = (row < count) & (place < each)
     for half in tl.static_range(2):
@@ -240,7 +245,7 @@ def _sum_dropped(
         _sum_some(terms, out, start, d, half, at, real, dim, threshold, factor)
 
 
-def summed(terms: list[Tensor], keys: Tensor, share: float) -> Tensor:
+def summed(terms: list[Tensor], keys: Tensor, share: float, first: int = 0) -> Tensor:
     """The sum in one pass over memory, in float32, of tensors [..., rows, dim] of one shape.
 
     The last is a gradient of dropout, and is multiplied by its factors. There is a key for each
@@ -257,6 +262,6 @@ def summed(terms: list[Tensor], keys: Tensor, share: float) -> Tensor:
     each = triton.cdiv(dim, 8)
     _sum_dropped[keys.numel(), triton.cdiv(count, _ROWS)](
         *(given, out, keys.contiguous(), count, dim, each, round(share * 65536)),
-        factor_of(share, torch.float32), rows=_ROWS, width=triton.next_power_of_2(each),
+        *(factor_of(share, torch.float32), first), rows=_ROWS, width=triton.next_power_of_2(each),
     )  # fmt: skip
     return out

@@ -12,15 +12,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from ....codebook import cross_entropy
-from ....nodes import Discrete
-from ....noise import Distribution, dropout
+from ....distributed import shard_rows
+from ....distributed._shards import Shard
+from ....nodes import LARGE, Discrete
+from ....noise import Distribution, draw_gumbel, drawn_alike, dropout
 from ....residual import Gate
-from .operators import complex_product, table_uses
+from .operators import complex_product, rows_of_all, table_uses
 
 PRECISIONS = {"float32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16}
 """What products with the matrix of entities are computed in."""
@@ -44,6 +47,16 @@ class Shape:
     l2_entities: float = 0.0
     l2_relations: float = 0.0
     precision: str = "float32"
+    shard: Shard | None = None  # which entities this rank has, if not all
+
+    @property
+    def own(self) -> range | None:
+        """The same as numbers of entities."""
+        return None if self.shard is None else shard_rows(self.entities, self.shard.group)
+
+    @property
+    def group(self) -> dist.ProcessGroup | None:
+        return None if self.shard is None else self.shard.group
 
 
 class PathModel(nn.Module, ABC):
@@ -52,7 +65,7 @@ class PathModel(nn.Module, ABC):
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.shape = shape
-        self.entities = uniform(shape.entities, shape.width, limit=shape.init)
+        self.entities = uniform(shape.entities, shape.width, limit=shape.init, own=shape.own)
         self.relations = self.initial_relations()
 
     def initial_relations(self) -> nn.Parameter:
@@ -82,6 +95,8 @@ class PathModel(nn.Module, ABC):
         candidates: Float[Tensor, "entities compared"] | None = None,
     ) -> Float[Tensor, "queries compared"]:
         """The vectors to compare the candidates with; these are the model's own if not given."""
+        if self.shape.shard is not None:
+            raise ValueError(_ONLY_TRAINS)
         candidates = self.candidates() if candidates is None else candidates
         start = F.embedding(source.long(), self.entities)
         return self._compose(start, path, [candidates] * path.shape[1])
@@ -111,9 +126,11 @@ class PathModel(nn.Module, ABC):
             return cross_entropy(self.query(source, path, candidates), candidates, target.long())
         dtype = PRECISIONS[self.shape.precision]
         dropped = self.shape.object_dropout  # only of the answers
-        rows, tables = table_uses(candidates, source.long(), path.shape[1], dtype, dropped)
+        rows, tables = table_uses(
+            candidates, source.long(), path.shape[1], dtype, dropped, self.shape.shard
+        )
         query = self._compose(rows[:, : self.shape.width], path, tables).to(dtype)
-        loss = cross_entropy(query, tables[-1], target.long())
+        loss = cross_entropy(query, tables[-1], target.long(), group=self.shape.group)
         if self.shape.l2_entities or self.shape.l2_relations:
             loss = loss + self.penalty(source, path, target)
         return loss
@@ -125,10 +142,16 @@ class PathModel(nn.Module, ABC):
         target: Int[Tensor, " queries"],
     ) -> Float[Tensor, " queries"]:
         """L2 of what a query uses: its source and target, and its relations."""
-        ends = self.entities[torch.stack([source, target], 1).long()]
+        both, shard = torch.stack([source, target], 1).long(), self.shape.shard
+        ends = self.entities[both] if shard is None else rows_of_all(self.entities, both, shard)
         along = self.relations[path.long()]
         of_ends, of_relations = ends.square().sum((1, 2)), along.square().flatten(1).sum(1)
         return self.shape.l2_entities * of_ends + self.shape.l2_relations * of_relations
+
+
+_ONLY_TRAINS = (
+    "the entities of this model are divided over ranks, which can only train; gather them first."
+)
 
 
 class Bidirectional(PathModel):
@@ -141,8 +164,21 @@ class Bidirectional(PathModel):
         """Whose product with a candidate is the score of (candidate, relation, target)."""
 
 
-def uniform(*sizes: int, limit: float) -> nn.Parameter:
-    return nn.Parameter(torch.empty(*sizes).uniform_(-limit, limit))
+def uniform(*sizes: int, limit: float, own: range | None = None) -> nn.Parameter:
+    """Or only some rows of it: the others are drawn, too, but never all of them at a time."""
+    if own is None:
+        return nn.Parameter(torch.empty(*sizes).uniform_(-limit, limit))
+    kept = torch.empty(len(own), *sizes[1:])
+    for first in range(0, sizes[0], _DRAWN_AT_ONCE):
+        count = min(_DRAWN_AT_ONCE, sizes[0] - first)
+        drawn = torch.empty(count, *sizes[1:]).uniform_(-limit, limit)
+        start, stop = max(first, own.start), min(first + count, own.stop)
+        if start < stop:
+            kept[start - own.start : stop - own.start] = drawn[start - first : stop - first]
+    return nn.Parameter(kept)
+
+
+_DRAWN_AT_ONCE = 4096  # rows
 
 
 class ComplEx(Bidirectional):
@@ -189,6 +225,7 @@ class DiscreteComplEx(ComplEx):
             estimator=estimator,
             noise=noise,
             gate=gate,
+            shard=shape.group,
         )
 
     def queries(
@@ -202,8 +239,19 @@ class DiscreteComplEx(ComplEx):
         for relation, rows in zip(others, candidates[:-1], strict=True):
             u = complex_product(at, relation, rows.dtype)
             mask = self._top(u, rows) if self.training and self.top_k else None
-            at = self.hop(u, residual=at.to(rows.dtype), codebook=rows, mask=mask)
+            bypass, noise = at.to(rows.dtype), self._noise_of_few(u)
+            at = self.hop(u, residual=bypass, codebook=rows, mask=mask, noise=noise)
         return complex_product(at, last, candidates[-1].dtype)
+
+    def _noise_of_few(self, u: Tensor) -> Float[Tensor, "queries own_rows"] | None:
+        """What one process draws for few entities, where a hop there has all logits in a matrix."""
+        own = self.shape.own
+        if not self.training or own is None or self.shape.entities >= LARGE:
+            return None
+        with drawn_alike(self.shape.group):
+            noise = draw_gumbel((len(u), self.shape.entities), None, torch.float32, u.device)
+        reversed = self.hop.categorical.noise == "reversed"
+        return (-noise if reversed else noise)[:, own.start : own.stop]
 
     @torch.no_grad()
     def _top(self, u: Tensor, rows: Tensor) -> Bool[Tensor, "queries entities"]:

@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import ClassVar
 
 import torch
+import torch.distributed as dist
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from ....distributed import shard_rows
+from ....distributed._shards import Shard
 from ...engine.errors import DataError
 from ...engine.metrics import Decoder, Metric, Metrics
 from ...engine.panels import Examples, Panel, Remark, Shown
@@ -134,9 +137,27 @@ class Paths(Task[PathSettings]):
         return Data(splits, source.fingerprint, asked["test"].constants, to_batch)
 
     def model(self, settings: PathSettings) -> nn.Module:
+        return self._model(settings, None)
+
+    def divided_model(self, settings: PathSettings, group: dist.ProcessGroup) -> nn.Module:
+        """With the rank's own rows of the table of entities."""
+        if settings.model not in ("discrete", "complex"):
+            raise ValueError(
+                f"--divide codebook is for the models discrete and complex, not {settings.model}; "
+                "leave it out, or choose one of the two."
+            )
+        if settings.top_k:
+            raise ValueError(
+                f"top_k={settings.top_k} needs the scores of all entities, which no rank has with "
+                "--divide codebook; use --top-k 0."
+            )
+        return self._model(settings, group)
+
+    def _model(self, settings: PathSettings, group: dist.ProcessGroup | None) -> nn.Module:
         graph = self.graph(settings.graph)
+        entities = len(graph.entities)
         shape = Shape(
-            len(graph.entities),
+            entities,
             2 * len(graph.relations),
             2 * settings.dim,
             settings.init,
@@ -146,6 +167,7 @@ class Paths(Task[PathSettings]):
             settings.l2_entities,
             settings.l2_relations,
             settings.precision,
+            None if group is None else Shard(group, shard_rows(entities, group).start, entities),
         )
         if settings.model == "discrete":
             return DiscreteComplEx(

@@ -80,3 +80,17 @@ def test_dropped_rows_are_those_of_the_reference(dtype: torch.dtype, to: torch.d
         drop_by_torch(keys, 0.3, of_reference, expected[:, :60])
         assert torch.equal(found == 0, expected == 0) and (found[:, :60] == 0).any()
         torch.testing.assert_close(found, expected, rtol=0 if to == torch.float32 else 2e-2, atol=0)
+
+
+def test_rows_from_some_number_on_have_the_factors_of_the_whole_table() -> None:
+    torch.manual_seed(0)
+    keys, values = torch.tensor([3], device=DEVICE), torch.randn(1, 90, 20, device=DEVICE)
+    whole, found = torch.empty_like(values), torch.empty_like(values)
+    drop_by_torch(keys, 0.3, values, whole)
+    for part in (slice(0, 37), slice(37, 90)):
+        kernel.drop(keys, 0.3, values[:, part], found[:, part], first=part.start)
+        summed = kernel.summed([values[:, part]], keys, 0.3, part.start)
+        torch.testing.assert_close(summed, whole[:, part])
+        by_torch = sum_by_torch([values[:, part]], keys, 0.3, part.start)
+        torch.testing.assert_close(by_torch, whole[:, part])
+    torch.testing.assert_close(found, whole)
