@@ -86,6 +86,7 @@ fuzz: .venv/dev  ## damaged input for every parser and loader, ten minutes
 
 kills: .venv/dev  ## runs that are killed at every kind of moment, and go on
 	$(BIN)/python promises/kills.py
+	$(BIN)/python promises/killed_ranks.py
 
 limits: .venv/dev  ## the largest that fits, on a CPU
 	$(BIN)/python promises/limits.py
