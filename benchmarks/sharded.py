@@ -5,7 +5,7 @@
 
 All ranks are on one machine, on CUDA on one GPU, and reduce by gloo, through the memory of the CPU:
 that shows what is computed and sent, not how fast several GPUs would be. On a CPU a rank has one
-thread. A run takes about a minute on 2 CPU cores. On a GPU its times were never recorded; tests show
+thread. A run takes half a minute on 2 CPU cores. On a GPU it was never run to its end; tests show
 there that the ranks find what one process finds. It writes benchmarks/results/sharded-DEVICE.json.
 """
 

@@ -4,8 +4,8 @@
     python promises/killed_ranks.py --kills 5 --quick    # and no record
 
 The agent starts both ranks again, and they go on from the last checkpoint. At the end all records
-and models must be those of a run that nobody disturbed, to the last bit; of a record only the seconds
-and the number of ranks may differ. `make kills` runs it.
+and models must be those of a run that nobody disturbed, to the last bit; of a record only the
+seconds and the number of ranks may differ. `make kills` runs it.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from dcgraph.experiments.engine import Callbacks, Data, Interrupted, Outcome, Se
 from dcgraph.experiments.engine.errors import CheckpointError, OtherRankError, RanksError
 from dcgraph.experiments.engine.jobs import Job
 from dcgraph.experiments.engine.order import one_seed
-from dcgraph.experiments.engine.ranks import ONE_RANK, Ranks
+from dcgraph.experiments.engine.ranks import ONE_RANK, Divided, Ranks
 from dcgraph.experiments.engine.runs import perform
 from dcgraph.population._population import seed_of_noise
 from parity import DATA, QUICK, TASK, Parity
@@ -147,6 +147,25 @@ class OfTwoRanks(Streams):
     def draw(self, replica: torch.Tensor, shape: list[int], kind: str) -> torch.Tensor:
         half = [shape[0] // 2, *shape[1:]]
         return torch.cat([rank.draw(replica, half, kind) for rank in self.ranks])
+
+
+def on_one_gpu() -> Found:
+    """A population and divided batches, without noise, which on a GPU is a matter of the rank."""
+    return trained_on(torch.device("cuda", 0), here())
+
+
+def trained_on(device: torch.device, ranks: Ranks) -> Found:
+    quiet = replace(QUICK, tempmatch=False, beta=0.0, dropres=False, evaluations=1)
+    replicas = [replace(quiet, seed=seed) for seed in range(5)]
+    found: Found = {}
+    divisions: tuple[tuple[Divided, list[Any]], ...] = (
+        ("replicas", [*replicas]),
+        ("batch", [replicas[0]]),
+    )
+    for divided, some in divisions:
+        outcome = train(TASK, some, DATA, device=device, ranks=replace(ranks, divided=divided))
+        found[divided] = outcome.best_weights.cpu()
+    return found
 
 
 def cut(path: Path, ranks: Ranks, stops: bool) -> None:

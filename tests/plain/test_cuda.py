@@ -13,8 +13,10 @@ from torch import Tensor
 
 import dcgraph as dc
 import ranks
+import training_on_ranks
 from captured import losses_of_captured_steps
 from dcgraph.experiments.engine import Callbacks, Interrupted, train
+from dcgraph.experiments.engine.ranks import ONE_RANK
 from dcgraph.experiments.engine.settings import dials_of
 from dcgraph.experiments.engine.step import Stepper
 from dcgraph.population._rows import RowPopulation
@@ -287,6 +289,14 @@ def test_batch_normalisation_of_a_population_on_cuda() -> None:
     torch.testing.assert_close(population(x)[1], alone(x), rtol=1e-3, atol=1e-3)
     for name, buffer in alone.named_buffers():
         torch.testing.assert_close(population.stacked.get_buffer(name)[1], buffer)
+
+
+@pytest.mark.parametrize("world", [2, 4])
+def test_training_over_ranks_that_share_a_gpu(world: int, tmp_path: Path) -> None:
+    first, *_ = ranks.run(["training_on_ranks.on_one_gpu"], world, tmp_path)
+    expected = training_on_ranks.trained_on(torch.device("cuda", 0), ONE_RANK)
+    for divided, weights in first["training_on_ranks.on_one_gpu"].items():
+        torch.testing.assert_close(weights, expected[divided])
 
 
 @pytest.mark.parametrize("world", [2, 4])
