@@ -1,7 +1,7 @@
 """Trials per minute of a search: trials as one population against one at a time, in one run.
 
     python benchmarks/search.py            # measure on the CPU, and on CUDA where there is one
-    python benchmarks/search.py --table    # the records as a table, as in docs/search.md
+    python benchmarks/search.py --table    # the records as a table, as in docs/searching.md
 
 The task is that of `dcgraph demo`: three embedded digits and their sum, 5,000 steps. Every way
 trains the first trials of the same draws (random, lr and tau) and prunes none. Asking the study,

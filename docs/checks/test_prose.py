@@ -63,7 +63,7 @@ _OPTUNA = ("trials", "trial", "Trials", "Trial", "TRIALS")  # its word for one c
 ALLOWED = {
     **dict.fromkeys(
         (
-            "docs/search.md",
+            "docs/searching.md",
             "docs/reference/commands.md",
             *(f"docs/reference/commands-{task}.md" for task in ("addition", "listops", "paths")),
             *(

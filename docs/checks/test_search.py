@@ -14,7 +14,7 @@ from dcgraph.experiments.engine.studies import space_of
 from dcgraph.experiments.tasks.paths.search import SEARCH
 from dcgraph.experiments.tasks.paths.task import Paths
 
-PAGE = (Path(__file__).parents[1] / "search.md").read_text()
+PAGE = (Path(__file__).parents[1] / "searching.md").read_text()
 
 
 def test_the_random_search_of_the_paper_is_that_of_its_table() -> None:
