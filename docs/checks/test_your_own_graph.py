@@ -14,7 +14,8 @@ from dcgraph.experiments import cli
 PAGE = (Path(__file__).parents[1] / "your-own-graph.md").read_text()
 BLOCKS = re.findall(r"^```\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)
 ASKED_OF_THE_RUN = {
-    'Path(paths.__file__).parent / "umls.safetensors"  # or ': "",
+    "Paths.answerer()  # or ": "",
+    ", beam=8": "",
     '"bacterium", "causes,**treats"': '"Conrad", "child,mother,born_in"',
 }
 SHORT = ["--epochs", "3", "--dim", "4", "--beam", "2"]

@@ -20,7 +20,7 @@ from ...engine.models import calibration_of, carried_by, load_model, settings_of
 from ...engine.task import Task
 from .answers.answerer import Answerer
 from .answers.calibration import Calibration, calibration_from
-from .answers.candidates import Candidates
+from .answers.candidates import Candidates, Rule
 from .answers.known import known_triples
 from .answers.predictor import Predictor, lines_of, relations_at
 from .data import PathData, example, load, load_graph, validation_tables, write
@@ -137,7 +137,7 @@ class Commands:
         json_: bool = False,
         top: int = 10,
         new: bool = False,
-        candidates: Literal["auto", "range", "kind", "all"] = "auto",
+        candidates: Rule = "auto",
         model: Path | None = None,
         beam: int | None = None,
         inverse_temperature: float | None = None,
@@ -168,11 +168,38 @@ class Commands:
         """
         if top < 1:
             raise DataError(f"top={top}, but at least 1 answer is shown.")
-        _check_beam(1 if beam is None else beam, inverse_temperature)
         if (source is None) == (queries is None):
             raise DataError(
                 "name a source and a path, such as hormone disrupts; or queries with --queries."
             )
+        answerer = self.answerer(
+            model,
+            candidates=candidates,
+            beam=beam,
+            inverse_temperature=inverse_temperature,
+            bidirectional=bidirectional,
+            data_dir=data_dir,
+        )
+        predictor = Predictor(answerer, top, json_, new)
+        if queries is not None:
+            return predictor.many(lines_of(queries))
+        assert source is not None
+        if path is None:
+            return iter([relations_at(answerer, source)])
+        return predictor.one(source, path)
+
+    def answerer(
+        self,
+        model: Path | None = None,
+        *,
+        candidates: Rule = "auto",
+        beam: int | None = None,
+        inverse_temperature: float | None = None,
+        bidirectional: str | None = None,
+        data_dir: Path | None = None,
+    ) -> Answerer:
+        """What answers queries; arguments as of :meth:`predict`."""
+        _check_beam(1 if beam is None else beam, inverse_temperature)
         with self._named(model) as file:
             weight = _weight(bidirectional, file)
             network, settings, graph = self._opened(file, data_dir, weight)
@@ -186,7 +213,7 @@ class Commands:
             settings.beam, "auto", None, calibrated_temperature
         )  # fmt: skip
         known = known_triples(graph)
-        answerer = Answerer(
+        return Answerer(
             graph,
             known,
             step_scores(network, temperature, weight),
@@ -194,13 +221,6 @@ class Commands:
             width,
             calibration if as_calibrated else None,
         )
-        predictor = Predictor(answerer, top, json_, new)
-        if queries is not None:
-            return predictor.many(lines_of(queries))
-        assert source is not None
-        if path is None:
-            return iter([relations_at(answerer, source)])
-        return predictor.one(source, path)
 
     def data(self, *, graph: str, out: Path, seed: int = 0, data_dir: Path | None = None) -> str:
         """Sample path queries by random walks and write them as text, with the graph.

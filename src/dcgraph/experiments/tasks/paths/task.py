@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 import torch.distributed as dist
@@ -20,6 +20,7 @@ from ...engine.metrics import Decoder, Metric, Metrics
 from ...engine.panels import Examples, Panel, Remark, Shown
 from ...engine.settings import Settings
 from ...engine.task import Batch, Data, Execution, Task
+from .answers.answerer import Answerer
 from .answers.reliability import calibrated
 from .baselines import BASELINES, CoKE
 from .commands import Commands
@@ -308,6 +309,16 @@ class Paths(Task[PathSettings]):
 
     def commands(self) -> Mapping[str, Callable[..., str | Iterator[str]]]:
         return Commands(Paths).by_name()
+
+    @staticmethod
+    def answerer(model: Path | None = None, **options: Any) -> Answerer:
+        """What answers queries in a program, as ``dcgraph predict paths`` does on a screen.
+
+        Args:
+            model: a file, or the folder of a run; None is the model in the package.
+            options: those of the command: beam, candidates, inverse_temperature, ...
+        """
+        return Commands(Paths).answerer(model, **options)
 
 
 @lru_cache(maxsize=2)

@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Bool, Float, Int8, Int64
 from torch import Tensor
 
-from ..data.graph import KnowledgeGraph, Queries, inverse, portions
+from ..data.graph import KnowledgeGraph, Queries, inverse, portions, query_of
 from ..evaluation import Score
 from .calibration import Calibration
 from .candidates import Candidates
@@ -108,6 +108,11 @@ class Answerer:
     @cached_property
     def relation_numbers(self) -> dict[str, int]:
         return {name: number for number, name in enumerate(self.graph.relation_names)}
+
+    def ask(self, entity: str, path: str, top: int = 10, *, new: bool = False) -> Answered:
+        """One query by names; relations between commas, of which **name is an inverse."""
+        (answered,) = self.answer(query_of(self.graph, entity, path), top, new=new)
+        return answered
 
     @torch.no_grad()
     def answer(
