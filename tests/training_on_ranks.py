@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from dcgraph.experiments.engine.order import one_seed
 from dcgraph.experiments.engine.ranks import ONE_RANK, Ranks
 from dcgraph.experiments.engine.runs import perform
 from dcgraph.population._population import seed_of_noise
-from parity import DATA, QUICK, TASK, Parity
+from parity import DATA, QUICK, TASK, Parity, ParitySettings
 from ranks import Found
 
 FIVE = [
@@ -33,6 +34,8 @@ FIVE = [
     replace(QUICK, seed=3, lr=1e-2),
     replace(QUICK, seed=4, beta=0.5, tempmatch=False),
 ]
+BESIDE = [FIVE[0], FIVE[3], FIVE[1], FIVE[4]]
+"""Of two ranks the second has as its first replica one that diverges."""
 TWO = [replace(QUICK, seed=seed, epochs=1) for seed in (7, 8)]
 
 
@@ -149,7 +152,7 @@ class OfTwoRanks(Streams):
         return torch.cat([rank.draw(replica, half, kind) for rank in self.ranks])
 
 
-def cut(path: Path, ranks: Ranks, stops: bool) -> None:
+def cut(path: Path, ranks: Ranks, stops: bool, replicas: Sequence[ParitySettings] = FIVE) -> None:
     """Leave a checkpoint of a run that a signal to one of the ranks has stopped."""
 
     def stop(step: int, steps: int) -> None:
@@ -157,7 +160,16 @@ def cut(path: Path, ranks: Ranks, stops: bool) -> None:
             os.kill(os.getpid(), signal.SIGTERM)
 
     own = Callbacks(progress=stop)
-    train(TASK, FIVE, DATA, save_to=path, resume=True, callbacks=own, ranks=ranks)
+    train(TASK, replicas, DATA, save_to=path, resume=True, callbacks=own, ranks=ranks)
+
+
+def beside(ranks: Ranks | None = None, path: Path | None = None) -> Found:
+    """A run that is cut off after one of its replicas has stopped, and goes on."""
+    ranks, path = ranks or here(), path or folder() / "beside.pt"
+    with suppress(Interrupted):
+        cut(path, ranks, True, BESIDE)
+    outcome = train(TASK, BESIDE, DATA, save_to=path, resume=True, ranks=ranks)
+    return {"curve": repr(outcome.curve), "stopped": outcome.stopped_at}
 
 
 def stopped() -> Found:

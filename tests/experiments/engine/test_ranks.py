@@ -40,7 +40,9 @@ PROGRAMS = {
         "divided_paths": ["trains", "is_stopped"],
     },
     2: {
-        "training_on_ranks": ["five", "loop_of_ones_own", "resumed", "errors", "batches", "pruned"],
+        "training_on_ranks": [
+            "five", "loop_of_ones_own", "resumed", "errors", "batches", "pruned", "beside",
+        ],
         "divided_paths": [
             "trains", "writes", "is_resumed", "refuses", "losses", "is_sampled", "is_not_finite",
             "bytes_on_the_wire",
@@ -154,6 +156,16 @@ def test_a_signal_stops_all_ranks_and_any_number_of_them_goes_on(found: Runs, pl
 
 @pytest.mark.parametrize("world", [2, 3])
 @pytest.mark.parametrize("name", divided_paths.SETTINGS)
+def test_a_run_goes_on_to_be_probed_beside_a_replica_that_has_stopped(found: Runs) -> None:
+    whole = train(TASK, programs.BESIDE, DATA)
+    assert whole.stopped_at[2] is not None
+    assert [[bool(one) for one in look.probes] for look in whole.curve] == 4 * [
+        [True, True, False, True]
+    ]
+    resumed = of(found, 2, "beside")[0]
+    assert (resumed["curve"], resumed["stopped"]) == (repr(whole.curve), whole.stopped_at)
+
+
 def test_a_codebook_divided_over_ranks_trains_as_in_one_process(
     found: Runs, place: Path, world: int, name: str
 ) -> None:

@@ -238,9 +238,13 @@ class _Run:
     def finish(self, save_to: Path | None, save_every: float) -> Outcome:
         if self.so_far.step == 0:
             self._measured(self.stepper.tested_weights, Evaluator.try_out)
-        self.probed = self._measured(
-            self.population.weights, lambda evaluator, _: evaluator.steps_to_probe(self.evaluated)
+        going_on = self.stepper.trainer_state.alive.tolist()
+        own = self._measured(
+            self.population.weights,
+            lambda evaluator, _: evaluator.steps_to_probe(self.evaluated, going_on),
         )
+        # All ranks, or none: a curve has the readings of all replicas side by side.
+        self.probed = set.intersection(*self.ranks.of_replicas.everyones(own))
         began = time.monotonic() - self.so_far.seconds
         saved = -math.inf  # soon the first time: a checkpoint that fails should fail early
         self._start_epoch()
