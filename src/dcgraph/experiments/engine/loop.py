@@ -155,8 +155,7 @@ def train(
         Interrupted: after Ctrl-C, when the checkpoint is written.
     """
     run = _Run(task, replicas, data, torch.device(device), compiled, callbacks, ranks)
-    if resume and save_to is not None:
-        run.load(save_to)
+    if resume and save_to is not None and run.load(save_to):
         run.callbacks.resumed(run.so_far.curve)
     return run.finish(save_to, save_every)
 
@@ -476,7 +475,7 @@ class _Run:
         names = {f"state.{name}" for name in self.stepper.state()} | {"best.weights"}
         return sorted(names & _OF_WEIGHTS)
 
-    def load(self, path: Path) -> None:
+    def load(self, path: Path) -> bool:
         """Go on from a file, if it is there; all ranks call it, and rank 0 reads."""
         matrices: dict[str, Tensor] = {}
 
@@ -511,11 +510,12 @@ class _Run:
 
         content = self.ranks.by_main(read)
         if content is None:
-            return
+            return False
         if self.rows is not None:
             for name in self._matrices():
                 content[name] = self.rows.scatter(matrices.pop(name, None))
         self.ranks.by_each(partial(restore, content))
+        return True
 
     def _restore(self, content: dict[str, Any]) -> None:
         """What :meth:`save` has saved; nothing is believed unseen, for it comes from a file."""
