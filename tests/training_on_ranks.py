@@ -96,6 +96,12 @@ def own_loop(group: dist.ProcessGroup | None) -> Found:
     }
 
 
+def outside() -> Found:
+    """A rank that is not in the group."""
+    group = dist.new_group([0, 1])
+    return {"said": said(lambda: dc.Population(lambda: dc.Discrete(4, 3), range(5), group=group))}
+
+
 def batches_over(ranks: Ranks, path: Path, stops: bool = False) -> Outcome:
     """One model, of whose batches each rank has a part; stopped half-way, if asked for."""
 

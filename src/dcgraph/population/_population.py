@@ -21,6 +21,7 @@ from .._checks import unchecked
 from .._dialled import Dialled
 from .._observe import runs_apart, unobserved
 from .._streams import Streams
+from ..distributed._shards import rank_in
 from ._capture import CapturedStep
 from ._recurrent import Loop
 from ._share import Share, gathered
@@ -343,7 +344,7 @@ def share_of(replicas: int, group: dist.ProcessGroup | None) -> Share:
     """The part of this rank."""
     if group is None:
         return Share(replicas)
-    return Share(replicas, dist.get_rank(group), dist.get_world_size(group))
+    return Share(replicas, rank_in(group), dist.get_world_size(group))
 
 
 def seed_of_noise(seed: int) -> int:

@@ -36,7 +36,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 PROGRAMS = {
     3: {
-        "training_on_ranks": ["five", "two", "loop_of_ones_own", "stopped"],
+        "training_on_ranks": ["five", "two", "loop_of_ones_own", "outside", "stopped"],
         "divided_paths": ["trains", "is_stopped"],
     },
     2: {
@@ -109,6 +109,12 @@ def test_a_population_in_a_loop_of_ones_own(found: Runs) -> None:
             assert torch.equal(rank["codebooks"], single["codebooks"])
             own += rank["own"]
         assert own == list(range(5)), "each is trained by one rank, in their order"
+
+
+def test_a_population_is_for_the_ranks_of_its_group(found: Runs) -> None:
+    *inside, outside = [one["said"] for one in of(found, 3, "outside")]
+    assert inside == ["", ""]
+    assert outside.startswith("ValueError: rank 2 is not in the group;")
 
 
 def test_replicas_are_pruned_wherever_they_are(found: Runs) -> None:
