@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import nn
 
 import dcgraph as dc
 from dcgraph._streams import Streams
@@ -217,6 +218,15 @@ class OtherData(Parity):
         return replace(data, fingerprint="others")
 
 
+class Uncalibrated(Parity):
+    """Of which the last replica, which the last rank has, cannot be calibrated."""
+
+    def calibrate(self, model: nn.Module, settings: Any, data: Data) -> dict[str, float]:
+        if settings == FIVE[-1]:
+            raise ValueError("no optimum")
+        return {}
+
+
 def errors() -> Found:
     ranks, place = here(), folder() / "errors"
 
@@ -231,6 +241,7 @@ def errors() -> Found:
         "no data": said(perform_with(OtherData(True), TWO)),
         "other settings": said(perform_with(TASK, other)),
     }
+    found["calibration"] = said(lambda: train(Uncalibrated(), FIVE, DATA, ranks=ranks))
     broken = place / "run.pt"
     if ranks.is_main:
         broken.write_text("nothing")

@@ -381,10 +381,13 @@ class _Run:
         """What is measured with these weights: by rank 0, where ranks train one model together.
 
         Where each has only its rows, rank 0 has all of them for so long; what it draws then does
-        not count, for all ranks draw alike in training.
+        not count, for all ranks draw alike in training. Where replicas are divided, every rank
+        measures its own, and rank 0 says what went wrong on another one.
         """
         if self.rows is None:
-            return self.ranks.of_batches.by_main(lambda: measure(self.evaluator, weights))
+            return self.ranks.of_batches.by_main(
+                lambda: self.ranks.of_replicas.by_each(lambda: measure(self.evaluator, weights))
+            )
         gathered, streams = self.rows.gather(weights), self.population.streams
 
         def by_main() -> T:
