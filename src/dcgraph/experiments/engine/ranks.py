@@ -40,6 +40,7 @@ class Ranks:
     world: int = 1
     place: int = 0  # among the ranks of this machine
     divided: Divided = "replicas"
+    on_machine: int = 1  # ranks of this machine
 
     @property
     def is_main(self) -> bool:
@@ -188,7 +189,8 @@ def started_ranks(divided: Divided = "replicas") -> Iterator[Ranks]:
         dist.init_process_group("gloo", timeout=timedelta(seconds=patience))
     try:
         place = int(os.environ.get("LOCAL_RANK", "0"))
-        yield Ranks(dist.get_rank(), world, place, divided)
+        on_machine = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        yield Ranks(dist.get_rank(), world, place, divided, on_machine)
         with heard():  # who leaves first would be taken for lost
             dist.barrier()
     finally:
