@@ -110,7 +110,7 @@ def draw(kind: Kind, shape: Sequence[int]) -> Tensor:
     current = _drawing.get()
     assert current is not None
     # A model may use vmap itself. What is drawn there has its dimensions; they draw apart, or not.
-    place = torch.rand(())
+    place = torch.rand((), device="cpu")
     drawn: Tensor = _draw(current[1], place, list(shape), kind)
     return drawn
 
