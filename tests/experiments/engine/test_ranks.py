@@ -17,8 +17,9 @@ import torch
 import divided_paths
 import training_on_ranks as programs
 from dcgraph.experiments.engine import train
+from dcgraph.experiments.engine.errors import RanksError
 from dcgraph.experiments.engine.models import load_model
-from dcgraph.experiments.engine.ranks import ONE_RANK, started_ranks
+from dcgraph.experiments.engine.ranks import ONE_RANK, PATIENCE, started_ranks
 from dcgraph.experiments.engine.records import read_record
 from dcgraph.experiments.tasks.paths.commands import Commands
 from dcgraph.experiments.tasks.paths.task import Paths
@@ -351,3 +352,11 @@ def test_without_torchrun_there_is_one_rank() -> None:
     with started_ranks() as ranks:
         assert ranks == ONE_RANK and ranks.is_main
         assert ranks.everyones(1) == ranks.at_main(1) == [1] and ranks.largest(2, 3) == [2, 3]
+
+
+@pytest.mark.parametrize("asked", ["soon", "nan", "1e300"])
+def test_a_timeout_that_is_no_number_is_said(asked: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("WORLD_SIZE", "2"), ("RANK", "0"), (PATIENCE, asked)):
+        monkeypatch.setenv(name, value)
+    with pytest.raises(RanksError, match=f"{PATIENCE}='{asked}' is no number"), started_ranks():
+        pass
