@@ -421,7 +421,7 @@ def plans_of_work(home: Path) -> Case:
         path = folder / "plan.json"
         path.write_bytes(damage.json(content))
         jobs = [Job(one, folder / f"{one.seed}.json") for one in replicas]
-        planned = runs._plan(TASK, jobs, path, torch.device("cpu"), None, 2, 1)
+        planned = runs._plan(TASK, jobs, path, torch.device("cpu"), None, 2, ONE_RANK)
         assert sorted(one.seed for group in planned for one in group) == [0, 1, 2]
 
     return case

@@ -7,12 +7,14 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import nn
 
 import dcgraph as dc
 from dcgraph._streams import Streams
@@ -23,7 +25,7 @@ from dcgraph.experiments.engine.order import one_seed
 from dcgraph.experiments.engine.ranks import ONE_RANK, Divided, Ranks
 from dcgraph.experiments.engine.runs import perform
 from dcgraph.population._population import seed_of_noise
-from parity import DATA, QUICK, TASK, Parity
+from parity import DATA, QUICK, TASK, Parity, ParitySettings
 from ranks import Found
 
 FIVE = [
@@ -33,6 +35,8 @@ FIVE = [
     replace(QUICK, seed=3, lr=1e-2),
     replace(QUICK, seed=4, beta=0.5, tempmatch=False),
 ]
+BESIDE = [FIVE[0], FIVE[3], FIVE[1], FIVE[4]]
+"""Of two ranks the second has as its first replica one that diverges."""
 TWO = [replace(QUICK, seed=seed, epochs=1) for seed in (7, 8)]
 
 
@@ -93,6 +97,12 @@ def own_loop(group: dist.ProcessGroup | None) -> Found:
     }
 
 
+def outside() -> Found:
+    """A rank that is not in the group."""
+    group = dist.new_group([0, 1])
+    return {"said": said(lambda: dc.Population(lambda: dc.Discrete(4, 3), range(5), group=group))}
+
+
 def batches_over(ranks: Ranks, path: Path, stops: bool = False) -> Outcome:
     """One model, of whose batches each rank has a part; stopped half-way, if asked for."""
 
@@ -116,13 +126,13 @@ def batches() -> Found:
         code = stop.exit_code
     resumed = batches_over(ranks, place / "half.pt")
     population = whole.population
-    assert population.streams is not None
+    assert population._streams is not None
     return {
         "weights": population.weights,
         "resumed": resumed.population.weights,
         "curve": repr(whole.curve),
         "code": code,
-        "streams": population.streams.state(),
+        "streams": population._streams.state(),
         "three": said(lambda: train(TASK, [replace(QUICK, batch=9)], DATA, ranks=ranks)),
     }
 
@@ -168,7 +178,7 @@ def trained_on(device: torch.device, ranks: Ranks) -> Found:
     return found
 
 
-def cut(path: Path, ranks: Ranks, stops: bool) -> None:
+def cut(path: Path, ranks: Ranks, stops: bool, replicas: Sequence[ParitySettings] = FIVE) -> None:
     """Leave a checkpoint of a run that a signal to one of the ranks has stopped."""
 
     def stop(step: int, steps: int) -> None:
@@ -176,7 +186,16 @@ def cut(path: Path, ranks: Ranks, stops: bool) -> None:
             os.kill(os.getpid(), signal.SIGTERM)
 
     own = Callbacks(progress=stop)
-    train(TASK, FIVE, DATA, save_to=path, resume=True, callbacks=own, ranks=ranks)
+    train(TASK, replicas, DATA, save_to=path, resume=True, callbacks=own, ranks=ranks)
+
+
+def beside(ranks: Ranks | None = None, path: Path | None = None) -> Found:
+    """A run that is cut off after one of its replicas has stopped, and goes on."""
+    ranks, path = ranks or here(), path or folder() / "beside.pt"
+    with suppress(Interrupted):
+        cut(path, ranks, True, BESIDE)
+    outcome = train(TASK, BESIDE, DATA, save_to=path, resume=True, ranks=ranks)
+    return {"curve": repr(outcome.curve), "stopped": outcome.stopped_at}
 
 
 def stopped() -> Found:
@@ -218,6 +237,15 @@ class OtherData(Parity):
         return replace(data, fingerprint="others")
 
 
+class Uncalibrated(Parity):
+    """Of which the last replica, which the last rank has, cannot be calibrated."""
+
+    def calibrate(self, model: nn.Module, settings: Any, data: Data) -> dict[str, float]:
+        if settings == FIVE[-1]:
+            raise ValueError("no optimum")
+        return {}
+
+
 def errors() -> Found:
     ranks, place = here(), folder() / "errors"
 
@@ -232,6 +260,7 @@ def errors() -> Found:
         "no data": said(perform_with(OtherData(True), TWO)),
         "other settings": said(perform_with(TASK, other)),
     }
+    found["calibration"] = said(lambda: train(Uncalibrated(), FIVE, DATA, ranks=ranks))
     broken = place / "run.pt"
     if ranks.is_main:
         broken.write_text("nothing")

@@ -109,17 +109,25 @@ def draw(kind: Kind, shape: Sequence[int]) -> Tensor:
     """From the stream of the one who draws; there is one, see :func:`has_stream`."""
     current = _drawing.get()
     assert current is not None
-    drawn: Tensor = _draw(current[1], list(shape), kind)
+    # A model may use vmap itself. What is drawn there has its dimensions; they draw apart, or not.
+    place = torch.rand((), device="cpu")
+    drawn: Tensor = _draw(current[1], place, list(shape), kind)
     return drawn
 
 
 @torch.library.custom_op("dcgraph::of_stream", mutates_args=())
-def _draw(replica: Tensor, shape: list[int], kind: str) -> Tensor:
+def _draw(replica: Tensor, place: Tensor, shape: list[int], kind: str) -> Tensor:
     current = _drawing.get()
     assert current is not None
     return current[0].draw(replica, shape, kind)
 
 
 @_draw.register_vmap
-def _(info: Any, in_dims: Any, replica: Tensor, shape: list[int], kind: str) -> tuple[Tensor, int]:
-    return _draw(replica, shape, kind), 0
+def _(
+    info: Any, in_dims: Any, replica: Tensor, place: Tensor, shape: list[int], kind: str
+) -> tuple[Tensor, int]:
+    if in_dims[1] is not None:
+        place = place.select(in_dims[1], 0)
+    if in_dims[0] is None:  # not the vmap of the population, but one inside of it
+        shape = [info.batch_size, *shape]
+    return _draw(replica, place, shape, kind), 0

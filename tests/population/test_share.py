@@ -58,6 +58,33 @@ def test_what_is_observed_draws_from_the_streams_too() -> None:
     torch.testing.assert_close(observed, losses(dc.Population(build, range(3), own_noise=True)))
 
 
+class Inside(torch.nn.Module):
+    """A model that uses vmap itself: one draw of numbers for each example, or one for all."""
+
+    def __init__(self, randomness: str) -> None:
+        super().__init__()
+        self.randomness = randomness
+        self.shift = torch.nn.Parameter(torch.zeros(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        def one(x: Tensor) -> Tensor:
+            return dc.gumbel_softmax(x + self.shift, 1.0, beta=1.0)
+
+        many = torch.vmap(torch.vmap(one, randomness=self.randomness), randomness=self.randomness)
+        drawn: Tensor = many(x)
+        return drawn
+
+
+@pytest.mark.parametrize(("randomness", "different"), [("different", 6), ("same", 1)])
+def test_a_model_may_use_vmap_itself(randomness: str, different: int) -> None:
+    x = torch.zeros(2, 3, 4)
+    together = dc.Population(lambda: Inside(randomness), range(3), own_noise=True)(x)
+    assert together.shape == (3, 2, 3, 4)
+    assert len(together.flatten(0, 2).unique(dim=0)) == 3 * different
+    single = dc.Population(lambda: Inside(randomness), [2], own_noise=True)(x)
+    torch.testing.assert_close(single, together[2:])
+
+
 def test_draws_from_streams_have_their_distributions() -> None:
     streams = Streams([5])
     cpu = torch.device("cpu")

@@ -75,8 +75,8 @@ def rank_in(group: dist.ProcessGroup | None) -> int:
     rank = dist.get_rank(group)
     if rank < 0:
         raise ValueError(
-            f"rank {dist.get_rank()} is not in the group that shares the codebook; "
-            "make the call on the ranks of the group only."
+            f"rank {dist.get_rank()} is not in the group; make the call on the ranks of the group "
+            "only."
         )
     return rank
 

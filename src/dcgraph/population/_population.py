@@ -21,6 +21,7 @@ from .._checks import unchecked
 from .._dialled import Dialled
 from .._observe import runs_apart, unobserved
 from .._streams import Streams
+from ..distributed._shards import rank_in
 from ._capture import CapturedStep
 from ._recurrent import Loop
 from ._share import Share, gathered
@@ -49,11 +50,12 @@ class Population(nn.Module):
         device: where the replicas are; None is the CPU.
         own_noise: whether every replica draws its noise from numbers of its own seed, so that its
             results do not depend on who is in the population. On the CPU only, and what a model
-            draws by torch's own functions is not among it. The default is the group's.
+            draws by torch's own functions is not among it. Not for torch.utils.checkpoint, whose
+            second forward pass would have other noise. The default is the group's.
         group: ranks of torch.distributed to divide the replicas over, such as
             ``torch.distributed.group.WORLD``. Each then builds and trains its part, without a word
-            to the others; with ``own_noise``, which is the default here, as one process would. See
-            :meth:`gather`.
+            to the others; with ``own_noise``, which is the default here, as one process would.
+            ``share`` says which replicas they are; see :meth:`gather`, too.
 
     >>> import torch, dcgraph as dc
     >>> population = dc.Population(lambda: dc.Discrete(4, 3), seeds=range(8))
@@ -103,9 +105,9 @@ class Population(nn.Module):
         # In a tuple, so that the same parameters are not listed twice.
         self._call = (_Call(self.stacked),)
         self.to(torch.device("cpu" if device is None else device))
-        self.streams: Streams | None = None
+        self._streams: Streams | None = None
         if self.device.type == "cpu" and (group is not None if own_noise is None else own_noise):
-            self.streams = Streams([seed_of_noise(seed) for seed in own])
+            self._streams = Streams([seed_of_noise(seed) for seed in own])
 
     def _stack(self, models: list[nn.Module]) -> None:
         """One of the models becomes all of them: [R, ...] in the place of its own tensors."""
@@ -207,7 +209,7 @@ class Population(nn.Module):
         def one(state: dict[str, Tensor], *own: Any) -> Any:
             return functional_call(call, state, (function, *own))
 
-        streams = self.streams
+        streams = self._streams
         if self.replicas > 1:
             if torch.compiler.is_compiling():
                 return vmap(one, (0, *in_dims), randomness="different")(state, *arguments)
@@ -237,7 +239,7 @@ class Population(nn.Module):
         for index in range(self.replicas):
             own = {name: tensor[index] for name, tensor in state.items()}
             called = function, *_of_replica(index, arguments, in_dims)
-            with nullcontext() if self.streams is None else self.streams.only(index):
+            with nullcontext() if self._streams is None else self._streams.only(index):
                 results.append(functional_call(call, own, called))
         return tree_map(lambda *parts: torch.stack(parts), *results)
 
@@ -343,7 +345,7 @@ def share_of(replicas: int, group: dist.ProcessGroup | None) -> Share:
     """The part of this rank."""
     if group is None:
         return Share(replicas)
-    return Share(replicas, dist.get_rank(group), dist.get_world_size(group))
+    return Share(replicas, rank_in(group), dist.get_world_size(group))
 
 
 def seed_of_noise(seed: int) -> int:

@@ -15,6 +15,7 @@ import torch
 
 import dcgraph
 from dcgraph.experiments import cli
+from dcgraph.experiments.engine.errors import Interrupted
 from dcgraph.experiments.engine.files import write_atomically
 from dcgraph.experiments.figures import FIGURES
 from dcgraph.experiments.tasks import TABLES, TASKS
@@ -198,6 +199,19 @@ def test_a_signal_to_stop_is_heard_where_nothing_is_trained(
     assert not list(tmp_path.iterdir())
     assert name == "SIGINT" or during == [signal.SIG_DFL], "a second one ends at once"
     assert [signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGHUP)] == before
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_an_interruption_is_said_by_one_rank(
+    rank: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def demo() -> None:
+        raise Interrupted(signal.SIGTERM)
+
+    monkeypatch.setitem(cli.COMMANDS, "demo", demo)
+    monkeypatch.setenv("RANK", str(rank))
+    assert cli.main(["demo"]) == 128 + signal.SIGTERM
+    assert capsys.readouterr().err.count("interrupted; ") == (rank == 0)
 
 
 def test_no_memory_is_one_line(

@@ -84,6 +84,9 @@ def test_the_page_can_be_drawn_at_any_time(
         ([*QUICK, "--sweep", "tau=-1..2"], 2, ["tau"]),
         ([*QUICK, "--batch", "100"], 2, ["64 training examples"]),
         ([*QUICK, "--storage", "study.db"], 1, ["'study.db' is no URL", "sqlite:///FILE"]),
+        ([*QUICK, "--storage", "postgresql:me:secret@h/x"], 1, ["***@h/x' is no URL"]),
+        ([*QUICK, "--storage", "postgresql://me:a@b:secret@h/x"], 1, ["***@h/x' is no URL"]),
+        ([*QUICK, "--storage", "postgresql://me:a@secret/@h/x"], 1, ["write @ in a password"]),
         ([*QUICK, "--storage", "mysql://a:secret@h/x"], 1, ["cannot be used", "postgresql://"]),
         (
             [*QUICK, "--storage", "postgresql://me:secret@127.0.0.1:1/x"],

@@ -18,8 +18,9 @@ import divided_paths
 import killed_ranks
 import training_on_ranks as programs
 from dcgraph.experiments.engine import train
+from dcgraph.experiments.engine.errors import RanksError
 from dcgraph.experiments.engine.models import load_model
-from dcgraph.experiments.engine.ranks import ONE_RANK, started_ranks
+from dcgraph.experiments.engine.ranks import ONE_RANK, PATIENCE, started_ranks
 from dcgraph.experiments.engine.records import read_record
 from dcgraph.experiments.tasks.paths.commands import Commands
 from dcgraph.experiments.tasks.paths.task import Paths
@@ -37,11 +38,13 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 PROGRAMS = {
     3: {
-        "training_on_ranks": ["five", "two", "loop_of_ones_own", "stopped"],
+        "training_on_ranks": ["five", "two", "loop_of_ones_own", "outside", "stopped"],
         "divided_paths": ["trains", "is_stopped"],
     },
     2: {
-        "training_on_ranks": ["five", "loop_of_ones_own", "resumed", "errors", "batches", "pruned"],
+        "training_on_ranks": [
+            "five", "loop_of_ones_own", "resumed", "errors", "batches", "pruned", "beside",
+        ],
         "divided_paths": [
             "trains", "writes", "is_resumed", "refuses", "losses", "is_sampled", "is_not_finite",
             "bytes_on_the_wire",
@@ -110,6 +113,12 @@ def test_a_population_in_a_loop_of_ones_own(found: Runs) -> None:
         assert own == list(range(5)), "each is trained by one rank, in their order"
 
 
+def test_a_population_is_for_the_ranks_of_its_group(found: Runs) -> None:
+    *inside, outside = [one["said"] for one in of(found, 3, "outside")]
+    assert inside == ["", ""]
+    assert outside.startswith("ValueError: rank 2 is not in the group;")
+
+
 def test_replicas_are_pruned_wherever_they_are(found: Runs) -> None:
     main, _ = of(found, 2, "pruned")
     assert main == programs.pruned(ONE_RANK)
@@ -127,7 +136,7 @@ def test_batches_divided_over_ranks_train_as_one_process_does(
 
     def with_noise_of_both(self: RowPopulation, *arguments: Any, **options: Any) -> None:
         made(self, *arguments, **options)
-        self.streams = programs.OfTwoRanks(3)
+        self._streams = programs.OfTwoRanks(3)
 
     monkeypatch.setattr(RowPopulation, "__init__", with_noise_of_both)
     one_process = programs.batches_over(ONE_RANK, tmp_path / "one.pt")
@@ -151,6 +160,16 @@ def test_a_signal_stops_all_ranks_and_any_number_of_them_goes_on(found: Runs, pl
     main, _ = of(found, 2, "resumed")
     assert main["curve"] == repr(undisturbed.curve)
     assert main["metrics"] == repr(undisturbed.metrics)
+
+
+def test_a_run_goes_on_to_be_probed_beside_a_replica_that_has_stopped(found: Runs) -> None:
+    whole = train(TASK, programs.BESIDE, DATA)
+    assert whole.stopped_at[2] is not None
+    assert [[bool(one) for one in look.probes] for look in whole.curve] == 4 * [
+        [True, True, False, True]
+    ]
+    resumed = of(found, 2, "beside")[0]
+    assert (resumed["curve"], resumed["stopped"]) == (repr(whole.curve), whole.stopped_at)
 
 
 @pytest.mark.parametrize("world", [2, 3])
@@ -257,12 +276,13 @@ def test_rank_0_says_what_is_wrong_and_the_others_end_too(found: Runs) -> None:
         "same."
     )
     assert main["no data"] == "RanksError: rank 1: ValueError: no such file"
+    assert main["calibration"] == "RanksError: rank 1: ValueError: no optimum"
     assert main["other settings"].startswith("RanksError: rank 1 has other settings than rank 0")
     assert main["broken"].startswith("CheckpointError:") and "whole dcgraph" in main["broken"]
     assert main["no place"].startswith("CheckpointError: cannot write the checkpoint")
-    assert all(text.startswith("OtherRankError: rank 0 has failed") or name == "no data"
-               for name, text in other.items()), other  # fmt: skip
-    assert other["no data"].startswith("OtherRankError: rank 1 has failed")
+    for name, text in other.items():
+        failed = 1 if name in ("no data", "calibration") else 0
+        assert text.startswith(f"OtherRankError: rank {failed} has failed"), text
 
 
 ENDS = """
@@ -329,3 +349,11 @@ def test_without_torchrun_there_is_one_rank() -> None:
     with started_ranks() as ranks:
         assert ranks == ONE_RANK and ranks.is_main
         assert ranks.everyones(1) == ranks.at_main(1) == [1] and ranks.largest(2, 3) == [2, 3]
+
+
+@pytest.mark.parametrize("asked", ["soon", "nan", "1e300"])
+def test_a_timeout_that_is_no_number_is_said(asked: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("WORLD_SIZE", "2"), ("RANK", "0"), (PATIENCE, asked)):
+        monkeypatch.setenv(name, value)
+    with pytest.raises(RanksError, match=f"{PATIENCE}='{asked}' is no number"), started_ranks():
+        pass

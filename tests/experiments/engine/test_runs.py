@@ -9,6 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from dcgraph.experiments.engine import (
     Callbacks,
@@ -17,6 +18,7 @@ from dcgraph.experiments.engine import (
     train,
 )
 from dcgraph.experiments.engine.jobs import Job, differences, finished_record
+from dcgraph.experiments.engine.ranks import Divided, Ranks
 from dcgraph.experiments.engine.records import read_probes, read_record, write_record
 from dcgraph.experiments.engine.runs import make_records, perform
 from parity import ACCURACY, DATA, QUICK, TASK, THREE, ParitySettings
@@ -113,6 +115,31 @@ def test_a_cut_off_job_keeps_its_populations(tmp_path: Path) -> None:
         assert records[0].curve == records[1].curve
         assert records[0].population == records[1].population
         assert read_probes(one.record) == read_probes(two.record) != {}
+
+
+@pytest.mark.parametrize(
+    ("divided", "on_machine", "sizes"),
+    [
+        ("replicas", 1, [8, 1]),
+        ("replicas", 2, [4, 4, 1]),  # two machines
+        ("replicas", 4, [2, 2, 2, 2, 1]),
+        ("batch", 1, [2, 2, 2, 2, 1]),  # every rank has all replicas
+        ("batch", 4, [1] * 9),
+    ],
+)
+def test_populations_have_room_in_the_memory_of_all_ranks(
+    divided: Divided,
+    on_machine: int,
+    sizes: list[int],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(runs, "_replicas_that_fit", lambda *_: 2)
+    ranks = Ranks(0, 4, 0, divided, on_machine)
+    jobs = jobs_in(tmp_path, [replace(QUICK, seed=seed) for seed in range(9)])
+    cpu = torch.device("cpu")
+    planned = runs._plan(TASK, jobs, tmp_path / "plan.json", cpu, None, None, ranks)
+    assert [len(population) for population in planned] == sizes
 
 
 def test_a_record_of_other_settings_is_kept_and_named(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -19,8 +20,15 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
-from dcgraph.experiments.engine import Callbacks, Data, Evaluation, Interrupted, Settings
-from dcgraph.experiments.engine.errors import StudyError
+from dcgraph.experiments.engine import (
+    Callbacks,
+    Data,
+    Evaluation,
+    Interrupted,
+    Settings,
+    checkpoint,
+)
+from dcgraph.experiments.engine.errors import CheckpointError, StudyError
 from dcgraph.experiments.engine.records import read_record
 from dcgraph.experiments.engine.search import Search, search
 from dcgraph.experiments.engine.settings import Sweep, parse_sweep
@@ -364,6 +372,31 @@ def test_a_server_that_stops_is_one_line_and_the_search_goes_on_when_it_is_back(
         storage.close()
     assert [trial.state.name for trial in trials] == ["COMPLETE"] * 3
     assert brought and [len(trial.intermediate_values) for trial in trials] == [4] * 3
+
+
+def test_a_disk_that_is_full_is_said_and_what_was_saved_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopping(replicas: Sequence[Settings]) -> Callbacks:
+        return Callbacks(progress=lambda step, steps: os.kill(os.getpid(), signal.SIGTERM))
+
+    def full(path: Path, content: object) -> None:
+        raise OSError(errno.ENOSPC, "the disk is full", str(path))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(checkpoint, "save_tensors", full)
+        with pytest.raises(CheckpointError, match="the disk is full"):
+            run(PLAN, tmp_path)
+    with pytest.raises(Interrupted):
+        run(PLAN, tmp_path, callbacks=stopping)
+    (saved,) = tmp_path.glob("out/populations/*/checkpoint.pt")
+    before = saved.read_bytes()
+    with monkeypatch.context() as patched:
+        patched.setattr(checkpoint, "save_tensors", full)
+        with pytest.raises(CheckpointError, match="the disk is full"):
+            run(PLAN, tmp_path)
+    assert saved.read_bytes() == before
+    assert len(run(PLAN, tmp_path)) == 6
 
 
 def killed(url: str, folder: Path) -> dict[str, int]:

@@ -90,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with _library_speaks(), _every_signal_to_stop_is_heard():
             call(dcgraph, "dcgraph", words, summaries)
     except CommandError as error:
-        if os.environ.get("RANK", "0") == "0":  # all ranks find the same mistake
+        if _is_main():  # all ranks find the same mistake
             _complain(str(error))
         return error.exit_code
     except OtherRankError:  # which says why
@@ -99,7 +99,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _complain(str(error))
         return 1
     except (Interrupted, KeyboardInterrupt) as stop:
-        _complain("interrupted; the same command goes on where it stopped.")
+        if _is_main():  # all ranks are
+            _complain("interrupted; the same command goes on where it stopped.")
         return getattr(stop, "exit_code", 130)
     except (MemoryError, RuntimeError) as error:
         if not _is_out_of_memory(error):
@@ -142,6 +143,11 @@ def dcgraph(command: str = "", /, *words: str, version: bool = False) -> None:
         raise CommandError(f"{said}; {closest(command, COMMANDS)}", 2)
     listed = {name: one.summary for name, one in _NAMES.get(command, {}).items()}
     call(COMMANDS[command], f"dcgraph {command}", words, listed)
+
+
+def _is_main() -> bool:
+    """Whether this is rank 0, or the only process."""
+    return os.environ.get("RANK", "0") == "0"
 
 
 def _is_out_of_memory(error: Exception) -> bool:

@@ -75,12 +75,17 @@ class Evaluator:
             ).items()
         }
 
-    def steps_to_probe(self, evaluated: Evaluations) -> set[int]:
-        """Some of the steps that are evaluated; none, where the chain cannot be probed."""
+    def steps_to_probe(self, evaluated: Evaluations, alive: Sequence[bool]) -> set[int]:
+        """Some of the steps that are evaluated; none, where the chain cannot be probed.
+
+        It is tried with a replica that has not stopped: a loss may refuse the weights of others.
+        """
         count = min(_PROBES, len(evaluated)) if self._has_nodes else 0
         chosen = {evaluated[(k + 1) * len(evaluated) // count - 1] for k in range(count)}
+        if not any(alive):
+            return chosen
         try:
-            return chosen if chosen and self._probe(0) else set()
+            return chosen if chosen and self._probe(alive.index(True)) else set()
         except NoNodeCalledError:  # such as by the shortest queries, if there are no others
             return set()
         except Exception as error:  # whatever is in somebody's loss; a probe is not worth a run
@@ -132,7 +137,7 @@ class Evaluator:
 
 def aside(population: RowPopulation, index: int) -> AbstractContextManager[None]:
     """Inside, what is drawn is a matter of that replica, and its training does not notice."""
-    streams = population.streams
+    streams = population._streams
     return nullcontext() if streams is None else streams.aside(index)
 
 

@@ -155,8 +155,7 @@ def train(
         Interrupted: after Ctrl-C, when the checkpoint is written.
     """
     run = _Run(task, replicas, data, torch.device(device), compiled, callbacks, ranks)
-    if resume and save_to is not None:
-        run.load(save_to)
+    if resume and save_to is not None and run.load(save_to):
         run.callbacks.resumed(run.so_far.curve)
     return run.finish(save_to, save_every)
 
@@ -203,8 +202,8 @@ class _Run:
         self.rows: DividedRows | None = None
         if group is not None:
             self.rows = DividedRows(self.population, partial(task.model, first), ranks)
-        if apart and self.population.streams is not None:
-            self.population.streams = Streams([one_seed([seed, *apart]) for seed in seeds])
+        if apart and self.population._streams is not None:
+            self.population._streams = Streams([one_seed([seed, *apart]) for seed in seeds])
         if compiled and device.type != "cuda":
             raise ValueError("compiled=True pays only on CUDA; leave it out on the CPU.")
         if compiled is None:
@@ -238,9 +237,13 @@ class _Run:
     def finish(self, save_to: Path | None, save_every: float) -> Outcome:
         if self.so_far.step == 0:
             self._measured(self.stepper.tested_weights, Evaluator.try_out)
-        self.probed = self._measured(
-            self.population.weights, lambda evaluator, _: evaluator.steps_to_probe(self.evaluated)
+        going_on = self.stepper.trainer_state.alive.tolist()
+        own = self._measured(
+            self.population.weights,
+            lambda evaluator, _: evaluator.steps_to_probe(self.evaluated, going_on),
         )
+        # All ranks, or none: a curve has the readings of all replicas side by side.
+        self.probed = set.intersection(*self.ranks.of_replicas.everyones(own))
         began = time.monotonic() - self.so_far.seconds
         saved = -math.inf  # soon the first time: a checkpoint that fails should fail early
         self._start_epoch()
@@ -378,11 +381,14 @@ class _Run:
         """What is measured with these weights: by rank 0, where ranks train one model together.
 
         Where each has only its rows, rank 0 has all of them for so long; what it draws then does
-        not count, for all ranks draw alike in training.
+        not count, for all ranks draw alike in training. Where replicas are divided, every rank
+        measures its own, and rank 0 says what went wrong on another one.
         """
         if self.rows is None:
-            return self.ranks.of_batches.by_main(lambda: measure(self.evaluator, weights))
-        gathered, streams = self.rows.gather(weights), self.population.streams
+            return self.ranks.of_batches.by_main(
+                lambda: self.ranks.of_replicas.by_each(lambda: measure(self.evaluator, weights))
+            )
+        gathered, streams = self.rows.gather(weights), self.population._streams
 
         def by_main() -> T:
             before = None if streams is None else streams.state()
@@ -401,7 +407,7 @@ class _Run:
         build, seeds = partial(self.task.model, self.replicas[0]), [self.replicas[0].seed]
         whole = RowPopulation(build, seeds, self.population.device)
         whole.weights.copy_(gathered)
-        whole.streams = self.population.streams
+        whole.streams = self.population._streams
         if dialled(whole):
             dials_of(self.replicas, self.every).attach(whole).seek(self.so_far.step)
         return whole
@@ -445,7 +451,7 @@ class _Run:
 
     def _own_state(self) -> dict[str, Any]:
         """What changes in training, of the replicas that are this rank's own."""
-        kept, device, streams = self.share.kept, self.population.device, self.population.streams
+        kept, device, streams = self.share.kept, self.population.device, self.population._streams
         each = {f"state.{name}": tensor for name, tensor in self.stepper.state().items()}
         each["best.weights"] = self.best.weights
         if streams is not None:
@@ -472,7 +478,7 @@ class _Run:
         names = {f"state.{name}" for name in self.stepper.state()} | {"best.weights"}
         return sorted(names & _OF_WEIGHTS)
 
-    def load(self, path: Path) -> None:
+    def load(self, path: Path) -> bool:
         """Go on from a file, if it is there; all ranks call it, and rank 0 reads."""
         matrices: dict[str, Tensor] = {}
 
@@ -507,11 +513,12 @@ class _Run:
 
         content = self.ranks.by_main(read)
         if content is None:
-            return
+            return False
         if self.rows is not None:
             for name in self._matrices():
                 content[name] = self.rows.scatter(matrices.pop(name, None))
         self.ranks.by_each(partial(restore, content))
+        return True
 
     def _restore(self, content: dict[str, Any]) -> None:
         """What :meth:`save` has saved; nothing is believed unseen, for it comes from a file."""
@@ -573,7 +580,7 @@ class _Run:
         Those that a rank had for all its replicas cannot be divided anew. So with another number of
         ranks, or on another kind of device, others take their place, of the same distribution.
         """
-        streams, device, step = self.population.streams, self.population.device, self.so_far.step
+        streams, device, step = self.population._streams, self.population.device, self.so_far.step
         drawing = self.ranks if self.rows is None else ONE_RANK  # else all of them draw alike
         seeds, rank = [replica.seed for replica in self.replicas], drawing.rank
         alike = len(content["random"]) == drawing.world
@@ -592,7 +599,7 @@ class _Run:
             check_like("streams", own, streams.state())
             streams.load_state(own)
         else:
-            self.population.streams = Streams(
+            self.population._streams = Streams(
                 [one_seed([seed, step, apart.rank]) for seed in seeds]
             )
 

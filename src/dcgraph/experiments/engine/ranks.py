@@ -19,6 +19,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from ..._arguments import shown
 from .errors import OtherRankError, RanksError, shortened
 
 T = TypeVar("T")
@@ -40,6 +41,7 @@ class Ranks:
     world: int = 1
     place: int = 0  # among the ranks of this machine
     divided: Divided = "replicas"
+    on_machine: int = 1  # ranks of this machine
 
     @property
     def is_main(self) -> bool:
@@ -183,12 +185,17 @@ def started_ranks(divided: Divided = "replicas") -> Iterator[Ranks]:
     if world == 1 or dist.is_initialized() or "RANK" not in os.environ:
         yield ONE_RANK
         return
-    patience = float(os.environ.get(PATIENCE, _PATIENCE))
+    try:
+        patience = timedelta(seconds=float(os.environ.get(PATIENCE, _PATIENCE)))
+    except (ValueError, OverflowError):
+        asked = shown(os.environ[PATIENCE])
+        raise RanksError(f"{PATIENCE}={asked} is no number of seconds.") from None
     with heard():
-        dist.init_process_group("gloo", timeout=timedelta(seconds=patience))
+        dist.init_process_group("gloo", timeout=patience)
     try:
         place = int(os.environ.get("LOCAL_RANK", "0"))
-        yield Ranks(dist.get_rank(), world, place, divided)
+        on_machine = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        yield Ranks(dist.get_rank(), world, place, divided, on_machine)
         with heard():  # who leaves first would be taken for lost
             dist.barrier()
     finally:

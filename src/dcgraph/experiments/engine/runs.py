@@ -65,9 +65,7 @@ def perform(
     )
     with ExitStack() as stack:
         ranks.by_main(lambda: stack.enter_context(only_process_in(work)))
-        plan = partial(
-            _plan, task, jobs, work / "plan.json", device, data_dir, at_once, ranks.world
-        )
+        plan = partial(_plan, task, jobs, work / "plan.json", device, data_dir, at_once, ranks)
         for population in ranks.by_main(plan):
             data = ranks.main_first(partial(task.data, population[0], data_dir))
             ranks.check_alike({"data": data.fingerprint})
@@ -164,7 +162,7 @@ def _plan(
     device: torch.device,
     data_dir: Path | None,
     at_once: int | None,
-    ranks: int,
+    ranks: Ranks,
 ) -> list[list[Settings]]:
     """The populations still to train: those of an earlier plan, then what it does not cover.
 
@@ -181,7 +179,7 @@ def _plan(
             covered.update(population)
     rest = list(dict.fromkeys(j.settings for j in jobs if j.settings in missing - covered))
     for alike in populations(rest):
-        room = at_once or ranks * _replicas_that_fit(task, alike[0], device, data_dir)
+        room = at_once or _room(task, alike[0], device, data_dir, ranks)
         planned += [alike[k : k + room] for k in range(0, len(alike), room)]
     if planned:
         write_json(path, [[asdict(s) for s in population] for population in planned])
@@ -197,6 +195,19 @@ def _read_plan(task: AnyTask, path: Path) -> list[list[Settings]]:
     except (OSError, ValueError, TypeError):
         # Damaged, or of another version of the task: its checkpoints are too.
         return []
+
+
+def _room(
+    task: AnyTask, settings: Settings, device: torch.device, data_dir: Path | None, ranks: Ranks
+) -> int:
+    """How many replicas all ranks have memory for, if it is the same on all machines.
+
+    Only where replicas are divided has a rank not all of them. Ranks of one machine share its
+    memory, but have GPUs of their own.
+    """
+    sharing = ranks.on_machine if device.type == "cpu" else 1
+    fitting = _replicas_that_fit(task, settings, device, data_dir)
+    return max(1, ranks.of_replicas.world * fitting // sharing)
 
 
 def _replicas_that_fit(

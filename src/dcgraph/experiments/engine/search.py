@@ -263,7 +263,7 @@ class _Worker:
         checkpoint = folder / "checkpoint.pt"
         try:
             data = self._data(replicas[0])
-            for attempt in range(2):
+            while True:
                 execution = self.plan.task.execution(replicas[0])
                 following = _Following(self.study, candidates, execution, self.callbacks(replicas))
                 try:
@@ -278,7 +278,7 @@ class _Worker:
                     )
                     break
                 except CheckpointError:
-                    if attempt:
+                    if following.last >= 0:  # trained since: one that cannot be written
                         raise
                     checkpoint.unlink()
         except ValueError as error:

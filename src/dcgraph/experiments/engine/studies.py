@@ -109,11 +109,14 @@ class Storage:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         try:
             parsed = make_url(url)
-        except ArgumentError:
+        except (ArgumentError, ValueError):  # the latter of a port, with a part of the password
             raise StudyError(f"the storage {hidden(url)!r} is no URL; {_URLS}") from None
         kind = parsed.get_backend_name()
         if kind not in ("sqlite", "postgresql") or not parsed.database:
             raise StudyError(f"the storage {hidden(url)!r} cannot be used; {_URLS}")
+        if kind == "postgresql" and url.partition("?")[0].count("@") > 1:
+            # A part of the password would be taken for the host, and said.
+            raise StudyError(f"the storage {hidden(url)!r}: write @ in a password as %40.")
         self.name = hidden(url)
         self.heartbeat = max(1, grace // 4)
         self._file = Path(parsed.database) if kind == "sqlite" else None
@@ -304,7 +307,7 @@ def hidden(url: str) -> str:
     >>> hidden("--storage=postgresql://me:secret@host/searches")
     '--storage=postgresql://me:***@host/searches'
     """
-    url = re.sub(r"(://[^:@/]*):.*@", r"\1:***@", url)
+    url = re.sub(r"((?:://|^[\w+]+:/?)[^:@/]*):.*@", r"\1:***@", url)
     return re.sub(r"(password=)[^&\s]*", r"\1***", url)
 
 
