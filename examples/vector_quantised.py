@@ -6,8 +6,7 @@
 A network makes 16 numbers of 64 pixels. Each stage chooses one of 32 rows for what those before it
 left, 20 bits in all, and another network makes an image of the sum. The images are the 1,797 real
 digits of the package: 1,100 for training, 200 for validation, 497 for the test, mostly by other
-writers. All settings are in the table, tested once, with their last weights: see
-docs/vector-quantisation.md.
+writers. All settings are in the table of docs/vector-quantisation.md, tested once, at the end.
 """
 
 from __future__ import annotations

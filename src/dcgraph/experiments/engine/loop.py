@@ -407,7 +407,7 @@ class _Run:
         build, seeds = partial(self.task.model, self.replicas[0]), [self.replicas[0].seed]
         whole = RowPopulation(build, seeds, self.population.device)
         whole.weights.copy_(gathered)
-        whole.streams = self.population._streams
+        whole._streams = self.population._streams
         if dialled(whole):
             dials_of(self.replicas, self.every).attach(whole).seek(self.so_far.step)
         return whole
