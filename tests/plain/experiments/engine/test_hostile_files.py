@@ -59,11 +59,11 @@ def curve(change_first: Callable[[Content], object]) -> Callable[[Content], None
 
 
 def best(name: str, change: Callable[[Any], object]) -> Callable[[Content], None]:
-    return lambda content: content["best"].update({name: change(content["best"][name])})
+    return lambda content: content.update({f"best.{name}": change(content[f"best.{name}"])})
 
 
 def state(name: str, change: Callable[[Tensor], object]) -> Callable[[Content], None]:
-    return lambda content: content["state"].update({name: change(content["state"][name])})
+    return lambda content: content.update({f"state.{name}": change(content[f"state.{name}"])})
 
 
 def of(**changed: object) -> Callable[[Content], None]:
@@ -96,7 +96,8 @@ CHECKPOINTS: Mapping[str, Callable[[Content], object]] = {
     "odd readings": curve(lambda one: one.update(probes=[[5]] * 3)),
     "readings of words": curve(lambda one: one.update(probes=[[{"gradient": "x"}]] * 3)),
     "an evaluation elsewhere": curve(lambda one: one.update(step=3)),
-    "no best": of(best=None),
+    "no best": best("weights", lambda weights: None),
+    "best of fewer": best("step", lambda step: step[:2]),
     "best NaN": best("value", lambda value: [float("nan")] * 3),
     "best later": best("step", lambda value: [10**9] * 3),
     "best nowhere": best("weights", lambda weights: weights.to("meta")),
@@ -107,9 +108,12 @@ CHECKPOINTS: Mapping[str, Callable[[Content], object]] = {
     "alive numbers": state("alive", lambda alive: alive.float()),
     "stopped and alive": state("stopped_at", lambda step: step + 3),
     "stopped later": state("stopped_at", lambda step: step + 10**9),
-    "no state": of(state=[1]),
+    "no state": state("weights", lambda weights: [1]),
     "no random numbers": of(random=None),
-    "odd random numbers": of(random=torch.full((5056,), 255, dtype=torch.uint8)),
+    "odd random numbers": of(random=[torch.full((5056,), 255, dtype=torch.uint8)]),
+    "random numbers of words": of(random=["ha"]),
+    "odd streams": of(streams=torch.full((3, 5056), 255, dtype=torch.uint8)),
+    "streams of numbers": of(streams=torch.zeros(3, 5056)),
     "a later version": of(version=10**9),
     "a long version": of(version=10**6000),
     "a version that unfolds": of(version=folded(60)),
@@ -136,19 +140,19 @@ def test_what_shares_memory_or_needs_a_gradient_is_only_numbers(
 ) -> None:
     whole = train(TASK, THREE, DATA)
     content = torch.load(stopped, weights_only=True)
-    content["state"]["weights"] = torch.nn.Parameter(content["state"]["weights"])
-    content["best"]["weights"] = torch.nn.Parameter(content["best"]["weights"])
+    content["state.weights"] = torch.nn.Parameter(content["state.weights"])
+    content["best.weights"] = torch.nn.Parameter(content["best.weights"])
     torch.save(content, path := tmp_path / "run.pt")
     assert same(whole, train(TASK, THREE, DATA, save_to=path, resume=True))
-    content["best"]["weights"] = torch.zeros(1, 1).expand(content["best"]["weights"].shape)
-    content["best"]["value"] = [-1.0] * 3  # so that they are written to
+    content["best.weights"] = torch.zeros(1, 1).expand(content["best.weights"].shape)
+    content["best.value"] = [-1.0] * 3  # so that they are written to
     torch.save(content, path)
     train(TASK, THREE, DATA, save_to=path, resume=True)
 
 
 def test_weights_that_are_nan_stop_as_in_training(stopped: Path, tmp_path: Path) -> None:
     content = torch.load(stopped, weights_only=True)
-    content["state"]["weights"][1] = float("nan")
+    content["state.weights"][1] = float("nan")
     torch.save(content, path := tmp_path / "run.pt")
     outcome = train(TASK, THREE, DATA, save_to=path, resume=True)
     assert [step is None for step in outcome.stopped_at] == [True, False, True]
