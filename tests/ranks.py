@@ -12,6 +12,7 @@ import importlib
 import os
 import subprocess
 import sys
+import tempfile
 import warnings
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -31,7 +32,10 @@ Found = dict[str, Any]
 
 def run(programs: Collection[str], world: int, folder: Path) -> list[Found]:
     """Run programs one after the other on so many ranks; what each rank has found."""
+    with tempfile.NamedTemporaryFile(dir=folder, prefix="store-") as unused:
+        store = unused.name  # with what is left of an earlier run the ranks would meet nobody
     environment = os.environ | {
+        "RANKS_STORE": store,
         "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "TORCHELASTIC_RUN_ID": "tests",
         "WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0",
     }  # fmt: skip
@@ -227,7 +231,10 @@ def forgetful() -> Found:
 def main() -> None:
     rank, world, folder, *programs = sys.argv[1:]
     dist.init_process_group(
-        "gloo", init_method=f"file://{folder}/store", rank=int(rank), world_size=int(world)
+        "gloo",
+        init_method=f"file://{os.environ['RANKS_STORE']}",
+        rank=int(rank),
+        world_size=int(world),
     )
     found: Found = {}
     for program in programs:
