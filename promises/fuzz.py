@@ -43,7 +43,7 @@ import dcgraph as dc
 from damage import TEXTS, VALUES, Damage
 from dcgraph.experiments import cli
 from dcgraph.experiments.cli.parsing import CommandError, visible
-from dcgraph.experiments.engine import Interrupted, checkpoint, loop, models, runs
+from dcgraph.experiments.engine import Interrupted, checkpoint, loop, models, resume, runs
 from dcgraph.experiments.engine.errors import CheckpointError, DataError, ModelError, RecordError
 from dcgraph.experiments.engine.jobs import Job, file_name, replica_names
 from dcgraph.experiments.engine.metrics import layout
@@ -447,7 +447,7 @@ def checkpoints(home: Path) -> Case:
         else:
             torch.save(_damaged_checkpoint(damage, content, progress), file)
         run = loop._Run(TASK, replicas, DATA, torch.device("cpu"), None, None, ONE_RANK)
-        run.load(file)
+        resume.load(run, file)
         if damage.chance(0.2):
             warnings.simplefilter("ignore")  # weights may be NaN, and then it says so
             run.finish(None, 60.0)

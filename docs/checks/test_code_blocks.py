@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -64,38 +65,31 @@ def test_the_paper() -> None:
     assert names["symbol"].alpha == 1 and beta == pytest.approx(8 * (1 - math.exp(-4)))
 
 
-def test_sharded_codebooks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """As torchrun starts it, with one rank."""
+@pytest.fixture
+def one_rank(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """As torchrun starts a program, with one rank; the folder it is in."""
     for name, value in (
         ("RANK", "0"), ("WORLD_SIZE", "1"), ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", "0"),
         ("GLOO_SOCKET_IFNAME", "lo"),
     ):  # fmt: skip
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(tmp_path)
-    try:
-        names = run("docs/sharded-codebooks.md")
-        assert (tmp_path / "checkpoint").exists()
-        assert torch.equal(names["row"], names["own"][names["index"]])
-        assert names["choose_together"](names["encode"](names["x"])).shape == (16, 64)
-    finally:
-        torch.distributed.destroy_process_group()
+    yield tmp_path
+    torch.distributed.destroy_process_group()
 
 
-def test_beyond_one_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """As torchrun starts it, with one rank."""
-    for name, value in (
-        ("RANK", "0"), ("WORLD_SIZE", "1"), ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", "0"),
-        ("GLOO_SOCKET_IFNAME", "lo"),
-    ):  # fmt: skip
-        monkeypatch.setenv(name, value)
-    monkeypatch.chdir(tmp_path)
-    try:
-        names = run("docs/beyond-one-machine.md")
-        assert torch.equal(names["everyones"], names["losses"]) and len(names["losses"]) == 64
-        assert names["dials"].values()["alpha"] == 1
-        assert (tmp_path / "best.pt").exists()
-    finally:
-        torch.distributed.destroy_process_group()
+def test_sharded_codebooks(one_rank: Path) -> None:
+    names = run("docs/sharded-codebooks.md")
+    assert (one_rank / "checkpoint").exists()
+    assert torch.equal(names["row"], names["own"][names["index"]])
+    assert names["choose_together"](names["encode"](names["x"])).shape == (16, 64)
+
+
+def test_beyond_one_machine(one_rank: Path) -> None:
+    names = run("docs/beyond-one-machine.md")
+    assert torch.equal(names["everyones"], names["losses"]) and len(names["losses"]) == 64
+    assert names["dials"].values()["alpha"] == 1
+    assert (one_rank / "best.pt").exists()
 
 
 def test_own_model(capsys: pytest.CaptureFixture[str]) -> None:

@@ -156,7 +156,7 @@ def test_a_captured_evaluation_sees_new_weights() -> None:
     dials_of(replicas).attach(population)
     stepper = Stepper(task, population, replicas, data, 100)
     weights = [torch.randn_like(population.weights) for _ in range(3)]
-    eager = [stepper._measure_all(w, "test", "argmax")["accuracy"] for w in weights]
+    eager = [stepper._measure_all(population, w, "test", "argmax")["accuracy"] for w in weights]
     for _ in range(2):  # at first eager, then captured, then replayed
         for own, expected in zip(weights, eager, strict=True):
             found = stepper.evaluate(own, "test", "argmax")["accuracy"]

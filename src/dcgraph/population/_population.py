@@ -211,11 +211,12 @@ class Population(nn.Module):
 
         streams = self._streams
         if self.replicas > 1:
+            mapped = vmap(one, (0, *in_dims), randomness="different")
             if torch.compiler.is_compiling():
-                return vmap(one, (0, *in_dims), randomness="different")(state, *arguments)
+                return mapped(state, *arguments)
             with unchecked():  # under vmap no value can be read, and to try takes its time
                 if streams is None:
-                    return vmap(one, (0, *in_dims), randomness="different")(state, *arguments)
+                    return mapped(state, *arguments)
                 drawing = vmap(streams.of(one), (0, 0, *in_dims), randomness="different")
                 return drawing(streams.replicas, state, *arguments)
         # The same without the price of vmap: half of a small step on the CPU.

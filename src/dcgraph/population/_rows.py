@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import SupportsIndex
 
 import torch
-import torch.distributed as dist
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -33,10 +32,9 @@ class RowPopulation(Population):
         seeds: Collection[SupportsIndex],
         device: torch.device | str | None = None,
         *,
-        own_noise: bool | None = None,
-        group: dist.ProcessGroup | None = None,
+        own_noise: bool = False,
     ) -> None:
-        super().__init__(build, seeds, device, own_noise=own_noise, group=group)
+        super().__init__(build, seeds, device, own_noise=own_noise)
         named = dict(self.stacked.named_parameters())
         self._shapes = {name: p.shape[1:] for name, p in named.items()}
         self._sizes = [n for shape in self._shapes.values() for n in _size_and_padding(shape)]

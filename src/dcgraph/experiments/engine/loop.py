@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 import signal
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,23 +19,21 @@ from ..._dialled import dialled
 from ..._streams import Streams
 from ...population._rows import RowPopulation
 from ...population._share import Share
-from . import checkpoint
 from .divided import DividedRows
-from .errors import CheckpointError, Interrupted
+from .errors import Interrupted
 from .evaluation import Evaluator, where
-from .metrics import Metric
 from .order import Evaluations, one_seed, order_of_epoch, schedule_of_epoch
 from .outcome import Evaluation, Outcome
 from .provenance import hardware
 from .ranks import ONE_RANK, Ranks, joined
 from .records import Readings
+from .resume import Best, Progress, load, save
 from .settings import Settings, dials_of
-from .step import Stepper, batches_per_epoch, check_like
+from .step import Stepper, batches_per_epoch
 from .task import AnyTask, Data
 
 T = TypeVar("T")
 
-_LONGEST = 1e10  # seconds; some centuries
 _LONGEST_RUN = 64  # steps between two looks at the clock and at Ctrl-C
 _COMPILE_FROM = 60_000  # steps after which compiling (half a minute) has paid for itself on CUDA
 
@@ -53,62 +50,6 @@ class Callbacks:
     evaluation: Callable[[Evaluation], Collection[int] | None] = lambda evaluation: None
     stopped: Callable[[Settings, int], None] = lambda settings, step: None
     resumed: Callable[[Sequence[Evaluation]], None] = lambda evaluations: None
-
-
-@dataclass
-class _Best:
-    """The best weights of every replica so far, by the monitored metric."""
-
-    weights: Tensor
-    value: list[float]
-    step: list[int]
-
-    def update(self, weights: Tensor, values: Sequence[float], step: int) -> None:
-        for replica, value in enumerate(values):
-            if value > self.value[replica]:  # never for NaN; of equals the earlier stays
-                self.weights[replica].copy_(weights[replica])
-                self.value[replica], self.step[replica] = value, step
-
-
-@dataclass
-class _Progress:
-    """Everything a checkpoint holds beside the tensors of the stepper."""
-
-    step: int = 0
-    seconds: float = 0.0
-    curve: list[Evaluation] = field(default_factory=list)
-    pruned: list[int] = field(default_factory=list)
-
-    def check(self, steps: int, replicas: int, evaluated: Evaluations, selected_by: Metric) -> None:
-        """That a run of so many steps and replicas can have come so far."""
-        if type(self.step) is not int or not 0 <= self.step <= steps:
-            raise ValueError(f"step {self.step!r:.40} of {steps}")
-        if type(self.seconds) not in (int, float) or not 0 <= self.seconds < _LONGEST:
-            raise ValueError(f"{self.seconds!r:.40} seconds")
-        if any(type(one) is not int or not 0 <= one < replicas for one in self.pruned):
-            raise ValueError(f"pruned replicas {self.pruned!r:.40} of {replicas}")
-        found = [evaluation.step for evaluation in self.curve]
-        if len(found) > len(evaluated) or found != [evaluated[k] for k in range(len(found))]:
-            raise ValueError(f"evaluations after steps that have none, up to step {self.step}")
-        if (found[-1] if found else 0) > self.step or (
-            len(found) < len(evaluated) and evaluated[len(found)] <= self.step
-        ):
-            raise ValueError(f"{len(found)} evaluations at step {self.step}")
-        for evaluation in self.curve:
-            evaluation.check(replicas)
-            if selected_by not in evaluation.metrics:
-                raise ValueError(f"an evaluation at step {evaluation.step} without its metric")
-            if evaluation.metrics.keys() != self.curve[0].metrics.keys():
-                raise ValueError(f"an evaluation at step {evaluation.step} with other metrics")
-
-    def to_json(self) -> str:
-        return json.dumps({**vars(self), "curve": [one.to_dict() for one in self.curve]})
-
-    @staticmethod
-    def from_json(text: str) -> _Progress:
-        stored = json.loads(text)
-        curve = [Evaluation.from_dict(one) for one in stored.pop("curve")]
-        return _Progress(**stored, curve=curve)
 
 
 def train(
@@ -155,7 +96,7 @@ def train(
         Interrupted: after Ctrl-C, when the checkpoint is written.
     """
     run = _Run(task, replicas, data, torch.device(device), compiled, callbacks, ranks)
-    if resume and save_to is not None and run.load(save_to):
+    if resume and save_to is not None and load(run, save_to):
         run.callbacks.resumed(run.so_far.curve)
     return run.finish(save_to, save_every)
 
@@ -185,7 +126,8 @@ class _Run:
         self.batches = batches_per_epoch(data, first.batch)
         per_epoch = sum(self.batches)
         self.steps = first.epochs * per_epoch
-        # The noise of a population depends on the seeds of all its replicas.
+        # Ranks that have parts of one batch draw apart. On a GPU the noise of a population depends
+        # on the seeds of all its replicas.
         apart = [ranks.of_batches.rank] if ranks.of_batches.rank else []
         torch.manual_seed(one_seed([*(replica.seed for replica in replicas), *apart]))
         seeds = [replica.seed for replica in replicas]
@@ -222,10 +164,10 @@ class _Run:
         if dialled(self.population):  # a baseline may have no nodes
             self.dials.attach(self.population)
         self.evaluator = Evaluator(task, self.replicas, self.data, self.population, self.stepper)
-        self.best = _Best(
+        self.best = Best(
             self.population.weights.clone(), [-math.inf] * len(seeds), [0] * len(seeds)
         )
-        self.so_far = _Progress()
+        self.so_far = Progress()
         self.per_epoch = per_epoch
         self._set_dials()
         self.evaluated = Evaluations(
@@ -258,7 +200,7 @@ class _Run:
                 asked, due, alive = self.ranks.largest(asked_to_stop(), late, any_alive)
                 if save_to is not None and (asked or due or self.so_far.step == self.steps):
                     self.so_far.seconds = time.monotonic() - began
-                    self.save(save_to)
+                    save(self, save_to)
                     saved = time.monotonic()
                 if asked:
                     raise Interrupted(asked)
@@ -367,7 +309,7 @@ class _Run:
             metrics=metrics,
             seconds=self.so_far.seconds,
             steps=self.steps,
-            hardware=hardware(self.population.device, self.ranks.world),
+            hardware=hardware(self.population.device, self.ranks),
             selected_by=self.evaluator.selected_by,
         )
         if self.rows is not None:
@@ -404,13 +346,21 @@ class _Run:
 
     def _whole(self, gathered: Tensor) -> RowPopulation:
         """With the rows of all ranks."""
-        build, seeds = partial(self.task.model, self.replicas[0]), [self.replicas[0].seed]
-        whole = RowPopulation(build, seeds, self.population.device)
-        whole.weights.copy_(gathered)
+        whole = self._population_with(gathered, self.population.device)
         whole._streams = self.population._streams
-        if dialled(whole):
-            dials_of(self.replicas, self.every).attach(whole).seek(self.so_far.step)
         return whole
+
+    def _population_with(self, weights: Tensor, device: torch.device) -> RowPopulation:
+        """Of all replicas, whoever trained them."""
+        build, seeds = (
+            partial(self.task.model, self.everyone[0]),
+            [one.seed for one in self.everyone],
+        )
+        population = RowPopulation(build, seeds, device)
+        population.weights.copy_(weights)
+        if dialled(population):
+            dials_of(self.everyone, self.every).attach(population).seek(self.so_far.step)
+        return population
 
     def _gpu(self) -> list[torch.device]:
         device = self.population.device
@@ -425,210 +375,12 @@ class _Run:
             return outcome
         found: dict[str, Any] = {name: joined([part[name] for part in parts]) for name in parts[0]}
         found["best_weights"] = torch.cat([part["best_weights"] for part in parts])
-        first, seeds = self.everyone[0], [one.seed for one in self.everyone]
-        population = RowPopulation(lambda: self.task.model(first), seeds)
-        if dialled(population):
-            dials_of(self.everyone, self.every).attach(population).seek(self.so_far.step)
+        population = self._population_with(found["best_weights"], torch.device("cpu"))
         return replace(outcome, replicas=self.everyone, population=population, **found)
-
-    def save(self, path: Path) -> None:
-        """All ranks call it; rank 0 writes one file, that any number of ranks can go on from."""
-        weights = self.population.weights
-        alike = weights if self.rows is None else self.rows.alike(weights)
-        self.ranks.of_model.check_alike({"weights": f"{alike.double().sum().item()!r}"})
-        parts = self.ranks.of_replicas.at_main(self._own_state())
-
-        def write() -> None:
-            content = {
-                "task": self.task.name,
-                "replicas": json.dumps([asdict(replica) for replica in self.everyone]),
-                "data": self.data.fingerprint,
-                "progress": self.so_far.to_json(),
-            }
-            checkpoint.save(path, content | _together(parts))
-
-        self.ranks.by_main(write)
-
-    def _own_state(self) -> dict[str, Any]:
-        """What changes in training, of the replicas that are this rank's own."""
-        kept, device, streams = self.share.kept, self.population.device, self.population._streams
-        each = {f"state.{name}": tensor for name, tensor in self.stepper.state().items()}
-        each["best.weights"] = self.best.weights
-        if streams is not None:
-            each["streams"] = streams.state()
-        if self.rows is not None:
-            each |= {name: self.rows.gather(each[name]) for name in self._matrices()}
-        own: dict[str, Any] = {
-            name: tensor if name in _COMMON else tensor[kept] for name, tensor in each.items()
-        }
-        if self.ranks.of_replicas.world > 1:
-            own = {name: tensor.cpu() for name, tensor in own.items()}
-        own |= {"best.value": self.best.value[kept], "best.step": self.best.step[kept]}
-        own["random"] = [torch.get_rng_state()]
-        own["random_cuda"] = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
-        among = self.ranks.of_batches  # whose ranks draw apart
-        for name in ("random", "random_cuda"):
-            own[name] = joined(among.everyones(own[name]))
-        if "streams" in own and among.world > 1:
-            own["streams"] = torch.cat(among.everyones(own["streams"]))
-        return own
-
-    def _matrices(self) -> list[str]:
-        """What has a number for each weight, as a checkpoint calls it."""
-        names = {f"state.{name}" for name in self.stepper.state()} | {"best.weights"}
-        return sorted(names & _OF_WEIGHTS)
-
-    def load(self, path: Path) -> bool:
-        """Go on from a file, if it is there; all ranks call it, and rank 0 reads."""
-        matrices: dict[str, Tensor] = {}
-
-        def read() -> dict[str, Any] | None:
-            if not path.exists():
-                return None
-            content = checkpoint.load(path)
-            mine = json.dumps([asdict(replica) for replica in self.everyone])
-            for name, value, what in (
-                ("task", self.task.name, "another task"),
-                ("replicas", mine, "other settings"),
-                ("data", self.data.fingerprint, "other data"),
-            ):
-                if content.get(name) != value:
-                    raise CheckpointError(
-                        f"{str(path)!r} was made with {what}; choose another --out, or delete it."
-                    )
-            if self.rows is not None:
-                try:
-                    for name in self._matrices():
-                        matrices[name] = content.pop(name)
-                        check_like(name, matrices[name], self.rows.whole)
-                except (KeyError, ValueError) as error:
-                    raise checkpoint.damaged(path, error) from error
-            return content
-
-        def restore(content: dict[str, Any]) -> None:
-            try:
-                self._restore(content)
-            except Exception as error:  # torch raises all sorts of errors
-                raise checkpoint.damaged(path, error) from error
-
-        content = self.ranks.by_main(read)
-        if content is None:
-            return False
-        if self.rows is not None:
-            for name in self._matrices():
-                content[name] = self.rows.scatter(matrices.pop(name, None))
-        self.ranks.by_each(partial(restore, content))
-        return True
-
-    def _restore(self, content: dict[str, Any]) -> None:
-        """What :meth:`save` has saved; nothing is believed unseen, for it comes from a file."""
-        total, trained = self.share.total, slice(self.share.trained.start, self.share.trained.stop)
-
-        def own(name: str) -> Any:
-            found = content[name]
-            if not isinstance(found, list | Tensor) or len(found) != total:
-                raise ValueError(f"{name} is not of {total} replicas")
-            return found[trained]
-
-        progress = _Progress.from_json(content["progress"])
-        progress.check(self.steps, total, self.evaluated, self.evaluator.selected_by)
-        weights = own("best.weights")
-        check_like("best weights", weights, self.population.weights)
-        best = {}
-        for name, kind in (("best.value", float), ("best.step", int)):
-            best[name] = own(name)
-            if any(type(one) is not kind for one in content[name]):
-                raise ValueError(f"{name} is not a list of {kind.__name__}")
-        if not all(0 <= step <= progress.step for step in best["best.step"]):
-            raise ValueError(f"best weights of a step after {progress.step}")
-        if any(math.isnan(value) for value in best["best.value"]):
-            raise ValueError("best value is NaN")
-        self._check_random(content)
-        self.stepper.load_state(
-            {
-                name: content[f"state.{name}"]
-                if f"state.{name}" in _COMMON
-                else own(f"state.{name}")
-                for name in self.stepper.state()
-            }
-        )
-        state = self.stepper.trainer_state
-        if (step := int(state.step)) != progress.step:
-            raise ValueError(f"step {step} and step {progress.step}")
-        stopped = state.stopped_at
-        if bool(((stopped < -1) | (stopped >= max(1, step))).any()) or not torch.equal(
-            state.alive, stopped < 0
-        ):
-            raise ValueError("replicas that have and have not stopped")
-        # A copy: what a file says is one tensor may be one number in memory, or need a gradient.
-        weights = torch.empty_like(self.population.weights).copy_(weights.detach())
-        self.best = _Best(weights, best["best.value"], best["best.step"])
-        self.so_far = progress
-        self._set_dials()
-        self._restore_random(content)
-
-    def _check_random(self, content: dict[str, Any]) -> None:
-        for name in ("random", "random_cuda"):
-            if not isinstance(content[name], list):
-                raise ValueError(f"{name} is not a list")
-        for state in content["random"]:
-            check_like("random", state, torch.get_rng_state())
-
-    def _restore_random(self, content: dict[str, Any]) -> None:
-        """Go on with the same random numbers.
-
-        Those that a rank had for all its replicas cannot be divided anew. So with another number of
-        ranks, or on another kind of device, others take their place, of the same distribution.
-        """
-        streams, device, step = self.population._streams, self.population.device, self.so_far.step
-        drawing = self.ranks if self.rows is None else ONE_RANK  # else all of them draw alike
-        seeds, rank = [replica.seed for replica in self.replicas], drawing.rank
-        alike = len(content["random"]) == drawing.world
-        if alike:
-            torch.set_rng_state(content["random"][rank])
-        else:
-            torch.manual_seed(one_seed([*seeds, step, rank]))
-        if device.type == "cuda" and alike and content["random_cuda"]:
-            torch.cuda.set_rng_state(content["random_cuda"][rank], device)
-        if streams is None:
-            return
-        saved, apart = content.get("streams"), self.ranks.of_batches
-        if isinstance(saved, Tensor) and len(saved) == self.share.total * apart.world:
-            first = self.share.total * apart.rank + self.share.trained.start
-            own = saved[first : first + len(seeds)]
-            check_like("streams", own, streams.state())
-            streams.load_state(own)
-        else:
-            self.population._streams = Streams(
-                [one_seed([seed, step, apart.rank]) for seed in seeds]
-            )
 
 
 _PER_REPLICA = ("best_weights", "best_step", "stopped_at", "calibration", "metrics")
 """What an outcome has of each replica; its curve has been joined already."""
-
-_COMMON = frozenset({"state.step", "state.cursors"})
-"""What all replicas, and so all ranks, have in common."""
-
-_OF_WEIGHTS = frozenset(
-    ["best.weights"]
-    + [f"state.{name}" for name in ("weights", "first_moment", "second_moment", "average")]
-)
-"""What has a number for each weight, and so is divided as the weights are."""
-
-
-def _together(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """What the ranks have saved, as one process would have it."""
-    if len(parts) == 1:
-        return parts[0]
-    whole: dict[str, Any] = {}
-    for name, first in parts[0].items():
-        if isinstance(first, list):
-            whole[name] = joined([part[name] for part in parts])
-        else:
-            whole[name] = first if name in _COMMON else torch.cat([part[name] for part in parts])
-    return whole
-
 
 _STOPS = [
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from ...population._rows import RowPopulation
 from .metrics import Metric, Metrics, from_fields, to_fields
+from .ranks import joined
 from .records import Readings, checked_readings
 from .settings import Settings
 
@@ -47,11 +48,9 @@ class Evaluation:
     def joined(parts: Sequence[Evaluation]) -> Evaluation:
         """Of the replicas of several ranks."""
         metrics = {
-            metric: [value for part in parts for value in part.metrics[metric]]
-            for metric in parts[0].metrics
+            metric: joined([part.metrics[metric] for part in parts]) for metric in parts[0].metrics
         }
-        loss = [value for part in parts for value in part.loss]
-        probes = [readings for part in parts for readings in part.probes]
+        loss, probes = joined([part.loss for part in parts]), joined([p.probes for p in parts])
         return Evaluation(parts[0].step, loss, metrics, probes)
 
     def to_dict(self) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from ... import __version__
+from .ranks import ONE_RANK, Ranks, gpus
 
 
 def code_version() -> str:
@@ -34,9 +35,11 @@ def _git(folder: Path, *arguments: str) -> str:
     return answer.stdout.strip() if answer.returncode == 0 else ""
 
 
-def hardware(device: torch.device, ranks: int = 1) -> str:
-    """As a user would name it."""
-    one = f"{torch.get_num_threads()} CPU threads ({platform.machine()})"
+def hardware(device: torch.device, ranks: Ranks = ONE_RANK) -> str:
+    """As a user would name it; all ranks ask, for they may share a GPU."""
     if device.type == "cuda":
-        one = f"one {torch.cuda.get_device_name(device)}"
-    return one if ranks == 1 else f"{ranks} ranks with {one} each"
+        count = gpus(ranks, device)
+        used = f"{'one' if count == 1 else count} {torch.cuda.get_device_name(device)}"
+        return used if ranks.world == 1 else f"{ranks.world} ranks on {used}"
+    used = f"{torch.get_num_threads()} CPU threads ({platform.machine()})"
+    return used if ranks.world == 1 else f"{ranks.world} ranks with {used} each"

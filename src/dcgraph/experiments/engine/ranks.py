@@ -163,15 +163,18 @@ ONE_RANK = Ranks()
 """Where there are no others."""
 
 
+def gpus(ranks: Ranks, device: torch.device) -> int:
+    """How many the ranks have together; several may share one. All of them call it."""
+    return len(set(ranks.everyones((platform.node(), device.index))))
+
+
 class Summed:
     """Adds up tensors of all ranks, in place: by NCCL where every rank has a GPU of its own."""
 
     def __init__(self, ranks: Ranks, device: torch.device) -> None:
         self._group: dist.ProcessGroup | None = None  # all ranks
-        if device.type == "cuda":
-            gpus = ranks.everyones((platform.node(), device.index))
-            if len(set(gpus)) == len(gpus):
-                self._group = dist.new_group(backend="nccl")
+        if device.type == "cuda" and gpus(ranks, device) == ranks.world:
+            self._group = dist.new_group(backend="nccl")
 
     def __call__(self, values: Tensor) -> None:
         with heard():

@@ -202,8 +202,8 @@ def _room(
 ) -> int:
     """How many replicas all ranks have memory for, if it is the same on all machines.
 
-    Only where replicas are divided has a rank not all of them. Ranks of one machine share its
-    memory, but have GPUs of their own.
+    Unless replicas are divided, every rank has all of them. Ranks of one machine share its memory,
+    but have GPUs of their own.
     """
     sharing = ranks.on_machine if device.type == "cpu" else 1
     fitting = _replicas_that_fit(task, settings, device, data_dir)

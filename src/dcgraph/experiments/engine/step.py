@@ -275,37 +275,36 @@ class Stepper:
     ) -> dict[str, list[float]]:
         """The metrics of a split, one number per replica.
 
-        If rows are divided, the population is one that has all of them.
+        Where the rows of a codebook are divided, ``population`` is one that has all of them.
         """
         if population is None or population is self._population:
             sums = self._summed_metrics(weights, split, decode)
         else:
-            sums = self._measure_all(weights, split, decode, population)
+            sums = self._measure_all(population, weights, split, decode)
         count = self._data.size(split)
         return {name: (total / count).tolist() for name, total in sums.items()}
 
     def _summed_metrics(self, weights: Tensor, split: str, decode: Decode) -> dict[str, Tensor]:
         """On CUDA captured at the second time: what is seldom asked for is not worth it."""
         if not self._captures or not self._execution.captures_evaluation:
-            return self._measure_all(weights, split, decode)
+            return self._measure_all(self._population, weights, split, decode)
         key = split, decode
         if key not in self._asked_before:
             self._asked_before.add(key)
-            return self._measure_all(weights, split, decode)
+            return self._measure_all(self._population, weights, split, decode)
         self._evaluated.copy_(weights)
         if key not in self._evaluations:
             graph = torch.cuda.CUDAGraph()
             with recording(graph, self._pool()):
-                sums = self._measure_all(self._evaluated, split, decode)
+                sums = self._measure_all(self._population, self._evaluated, split, decode)
             self._evaluations[key] = graph, sums
         graph, sums = self._evaluations[key]
         graph.replay()
         return sums
 
     def _measure_all(
-        self, weights: Tensor, split: str, decode: Decode, other: RowPopulation | None = None
+        self, population: RowPopulation, weights: Tensor, split: str, decode: Decode
     ) -> dict[str, Tensor]:
-        population = self._population if other is None else other
         chunk = self._evaluated_at_once
         sums: dict[str, Tensor] = {}
         population.eval()
