@@ -15,6 +15,13 @@ from typing import Literal
 Decode = Literal["argmax", "sample"]
 """How a node chooses in eval mode."""
 
+EstimatorName = Literal[
+    "gumbel_softmax",
+    "straight_through_gumbel_softmax",
+    "straight_through",
+]
+"""The gradient estimators of a node, see :mod:`dcgraph.estimators`."""
+
 Residual = Literal["drop", "replace", "weighted", "always", "none"]
 """What a Discrete node does with its input beside its output in training mode."""
 

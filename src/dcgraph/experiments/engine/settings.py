@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypedDict, TypeVar, get_args, get_origin, get_type_hints
 
-from ..._arguments import check_choice, check_range, closest, shown
+from ..._arguments import EstimatorName, check_choice, check_range, closest, shown
 from ...dials import Dials
 from ...schedules import Schedule, constant, exponential, linear, temp_match
 
@@ -69,6 +69,9 @@ class Settings:
     dropres: bool = per_replica(True, "residuals around the nodes, dropped more and more often")
     alpha_step: float = per_replica(
         0.002, "growth of the share of dropped residuals, per schedule step"
+    )
+    estimator: EstimatorName = setting(  # noqa: RUF009
+        "gumbel_softmax", "gradient estimator of the nodes"
     )
     seed: int = per_replica(0, "seed of the initial weights and of the order of the examples")
 

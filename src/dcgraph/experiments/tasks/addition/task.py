@@ -52,11 +52,13 @@ class Addition(Task[AdditionSettings]):
                 return Marginalised(Flat(64, 64, 64, s.digits))
             return Adder(
                 Flat(64, 64, 64, 32), 32, s.numbers, s.summands,
-                gate=s.gate, relu=False, small_codebook=True,
+                gate=s.gate, relu=False, small_codebook=True, estimator=s.estimator,
             )  # fmt: skip
         if s.model == "deepproblog":
             return Marginalised(LeNet(256, 120, s.digits))
-        return Adder(LeNet(256, 120, 84, 84), 84, s.numbers, s.summands, gate=s.gate)
+        return Adder(
+            LeNet(256, 120, 84, 84), 84, s.numbers, s.summands, gate=s.gate, estimator=s.estimator
+        )
 
     def loss(self, model: nn.Module, batch: Batch) -> Float[Tensor, " examples"]:
         return F.cross_entropy(model(batch["images"]), batch["total"], reduction="none")

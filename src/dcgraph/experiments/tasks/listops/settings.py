@@ -64,6 +64,11 @@ class ListOpsSettings(Settings):
                 f"prior={self.prior!r} has no rule for parents; leave out silent_root, earlier and "
                 "parents."
             )
+        if self.prior != "one_parent" and self.estimator != "gumbel_softmax":
+            raise ValueError(
+                f"estimator={self.estimator!r} is for choices of one category; use --prior "
+                "one_parent, or leave it out."
+            )
         if self.prior == "spanning_tree" and self.model == "tree":
             raise ValueError("prior='spanning_tree' has no direction; use --model states.")
         if self.model == "nearest_operator" and self.epochs:

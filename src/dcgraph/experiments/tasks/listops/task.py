@@ -49,6 +49,7 @@ class ListOps(Task[ListOpsSettings]):
             earlier=s.earlier,
             senders=s.senders,
             structure=s.prior,
+            estimator=s.estimator,
         )
         if s.model == "states":
             return StateTree(edges, s.dim, rounds=s.rounds, dropout=s.dropout)
@@ -61,6 +62,7 @@ class ListOps(Task[ListOpsSettings]):
             gate=s.gate,
             dropout=s.dropout,
             masks=s.masks,
+            estimator=s.estimator,
         )
 
     def loss(self, model: nn.Module, batch: Batch) -> Float[Tensor, " examples"]:

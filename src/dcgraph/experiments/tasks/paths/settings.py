@@ -64,9 +64,6 @@ class PathSettings(Settings):
         "gumbel", "noise of the hops: as in the paper, or with the sign of its released code"
     )
     top_k: int = setting(0, "a hop of training chooses among the k best-scored entities; 0: all")
-    estimator: Literal["gumbel_softmax", "straight_through_gumbel_softmax", "straight_through"] = (
-        setting("gumbel_softmax", "gradient estimator of the hops")
-    )
     gate: Literal["call", "vector"] = setting("call", "what shares a draw of the gate")
     precision: Literal["float32", "tf32", "bf16"] = setting(
         "float32", "of products with all entities in training, on CUDA; bf16 everywhere"

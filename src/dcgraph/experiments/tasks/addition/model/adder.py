@@ -62,6 +62,7 @@ class Adder(nn.Module):
         gate: whether one draw of the DropRes gate is shared by a "batch" of images (the paper's
             code: one for all first images, one for all second ones) or each "example" has its own.
         relu: whether the addition layers end in a ReLU, as in the paper.
+        estimator: of the gradient of a choice, see :class:`Discrete`.
     """
 
     def __init__(
@@ -74,12 +75,15 @@ class Adder(nn.Module):
         gate: str = "batch",
         relu: bool = True,
         small_codebook: bool = False,
+        estimator: str = "gumbel_softmax",
     ) -> None:
         super().__init__()
         self.encode = encoder
         # Vectors are stacked as [summands, batch, dim], so that one gate for a batch of images is
         # one for the first dimension.
-        self.symbol = Discrete(dim, numbers, gate="example" if gate == "batch" else "vector")
+        self.symbol = Discrete(
+            dim, numbers, gate="example" if gate == "batch" else "vector", estimator=estimator
+        )
         hidden = 2 * dim
         self.add = nn.ModuleList(mlp(2 * dim, hidden, dim) for _ in range(summands - 1))
         self.relu = relu

@@ -37,6 +37,7 @@ class Edges(nn.Module):
         structure: "one_parent" lets each token choose by itself, as the paper; the others choose a
             whole tree, rooted in the first token, or without direction, in which case the edges
             are symmetric.
+        estimator: of the gradient of "one_parent", see :class:`Categorical`.
     """
 
     received: Tensor  # the tokens that can be a parent
@@ -51,6 +52,7 @@ class Edges(nn.Module):
         earlier: bool = False,
         senders: Senders = "tokens",
         structure: Structure = "one_parent",
+        estimator: str = "gumbel_softmax",
     ) -> None:
         super().__init__()
         check_choice("parents", parents, get_args(Parents))
@@ -60,7 +62,8 @@ class Edges(nn.Module):
         self.earlier, self.silent_root = earlier, silent_root or earlier
         self.choice: Categorical | None = None
         if encode is not None:
-            self.choice = Categorical() if structure == "one_parent" else TreeEdges(structure)
+            one_parent = structure == "one_parent"
+            self.choice = Categorical(estimator=estimator) if one_parent else TreeEdges(structure)
         received = range(len(TOKENS)) if parents == "tokens" else list(OPERATORS)
         kinds = torch.full((len(TOKENS),), -1)
         kinds[list(received)] = torch.arange(len(received))

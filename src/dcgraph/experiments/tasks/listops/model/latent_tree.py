@@ -38,6 +38,7 @@ class LatentTree(nn.Module):
         dropout: on the hidden layer of the messages.
         masks: what has a dropout mask of its own: a sender and a "token" it sends to, or each
             "pair" of sender and receiver, as in the paper, which takes twice the time.
+        estimator: of the gradient of a value, see :class:`Discrete`.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class LatentTree(nn.Module):
         gate: Literal["call", "example", "vector"] = "call",
         dropout: float = 0.1,
         masks: Literal["token", "pair"] = "token",
+        estimator: str = "gumbel_softmax",
     ) -> None:
         super().__init__()
         self.edges = edges
@@ -58,8 +60,9 @@ class LatentTree(nn.Module):
         self.embedding = nn.Parameter(torch.randn(len(TOKENS), dim))
         self.message = MessageLayers(dim, dropout)
         self.value = Discrete(
-            dim, DIGITS, g=classifier(dim), codebook="given", residual=residual, gate=gate
-        )
+            dim, DIGITS, g=classifier(dim), codebook="given", residual=residual, gate=gate,
+            estimator=estimator,
+        )  # fmt: skip
 
     def forward(
         self,
