@@ -248,5 +248,5 @@ def _error(entities: int, options: str, own: PathModel, whole: PathModel) -> flo
     rows, worst = shard_rows(entities, dist.group.WORLD), 0.0
     for mine, of_all in zip(*found, strict=True):
         same: Tensor = of_all if mine.shape == of_all.shape else of_all[rows.start : rows.stop]
-        worst = max(worst, float((mine - same).abs().max() / of_all.abs().max()))
+        worst = max(worst, float((mine - same).abs().max().detach() / of_all.abs().max().detach()))
     return worst

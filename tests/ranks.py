@@ -8,6 +8,7 @@ As a script it is one rank: ``python ranks.py RANK WORLD FOLDER PROGRAM ...``.
 from __future__ import annotations
 
 import copy
+import gc
 import importlib
 import os
 import subprocess
@@ -243,6 +244,7 @@ def main() -> None:
         found |= {program: own[name]()}
     torch.save(found, Path(folder) / f"{rank}.pt")
     dist.barrier()
+    gc.collect()  # what is in a cycle may hold the group, whose threads then outlive Python
     dist.destroy_process_group()
 
 
