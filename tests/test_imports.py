@@ -35,6 +35,7 @@ LIBRARY: Layers = [  # from the lowest to the highest
     ["dcgraph._observe", "dcgraph.residual", "dcgraph.estimators", "dcgraph.distributions"],
     ["dcgraph.codebook", "dcgraph.dials"],
     ["dcgraph.nodes"],
+    ["dcgraph._surrogate"],
     ["dcgraph.structures", "dcgraph.inspect", "dcgraph.population", "dcgraph.frameworks"],
 ]
 

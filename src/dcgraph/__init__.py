@@ -9,6 +9,7 @@ from ._lazy import lazy
 
 if TYPE_CHECKING:
     from . import codebook, distributed, estimators, init, inspect, population, structures
+    from ._surrogate import surrogate
     from .codebook import mix
     from .dials import Dials
     from .distributions import OneHotCategorical
@@ -52,6 +53,7 @@ __all__ = [
     "sample",
     "straight_through",
     "structures",
+    "surrogate",
     "temp_match",
     "trace",
     "watch",
@@ -61,6 +63,7 @@ if not TYPE_CHECKING:  # or a type checker would take any name for one of ours
     __getattr__, __dir__ = lazy(
         __name__,
         {
+            "_surrogate": ["surrogate"],
             "codebook": ["mix"],
             "dials": ["Dials"],
             "distributions": ["OneHotCategorical"],

@@ -19,6 +19,22 @@ EstimatorName = Literal[
     "gumbel_softmax",
     "straight_through_gumbel_softmax",
     "straight_through",
+    "gumbel_rao",
+    "gapped_straight_through",
+    "zgr",
+    "reinmax",
+    "reinmax_rao",
+    "reinmax_cv",
+    "imle",
+    "adaptive_imle",
+    "sparsemax",
+    "entmax15",
+    "reinforce",
+    "rebar",
+    "relax",
+    "topk_sparsemax",
+    "enumeration",
+    "rotation",
 ]
 """The gradient estimators of a node, see :mod:`dcgraph.estimators`."""
 

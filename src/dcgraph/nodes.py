@@ -21,7 +21,14 @@ from .codebook import choose
 from .codebook._estimators import CODEBOOK_ESTIMATORS, CodebookEvent
 from .distributed._shards import Shard, eager, own_rows, shard_rows
 from .distributions import OneHotCategorical
-from .estimators import get_estimator
+from .estimators import (
+    LOSS_ESTIMATORS,
+    VECTOR_ESTIMATORS,
+    ControlVariate,
+    check_estimator,
+    get_estimator,
+)
+from .estimators._loss import Player, call_of, sampling_only
 from .functional import one_hot, sample
 from .noise import Noise, draw_gumbel_in, drawn_alike, is_zero
 from .residual import DropRes
@@ -41,7 +48,10 @@ class Categorical(Dialled):
     a draw of softmax(theta), whatever beta was used in training.
 
     Args:
-        estimator: a name in ``dcgraph.estimators.ESTIMATORS``.
+        estimator: a name in ``dcgraph.estimators``. Those in ``LOSS_ESTIMATORS`` need the loss, see
+            :func:`dcgraph.surrogate`.
+        categories: how many there are; needed only by estimator="relax", which learns a weight for
+            each.
         decode: "argmax" or "sample", the choice in eval mode; may be set later.
         noise: "gumbel", or "reversed" for the noise of the code released with the paper; that one
             also changes what decode="sample" draws.
@@ -59,16 +69,31 @@ class Categorical(Dialled):
         self,
         *,
         estimator: str = "gumbel_softmax",
+        categories: int | None = None,
         decode: Decode = "argmax",
         noise: Distribution = "gumbel",
     ) -> None:
         super().__init__()
         check_choice("noise", noise, get_args(Distribution))
         check_choice("decode", decode, get_args(Decode))
-        get_estimator(estimator)
+        check_estimator(estimator)
         self.estimator = estimator
         self.decode = decode
         self.noise: Distribution = noise
+        self.control: ControlVariate | None = None
+        if self.needs_loss and LOSS_ESTIMATORS[estimator].learns:
+            if categories is None:
+                raise ValueError(
+                    f"estimator={estimator!r} learns a weight for each category; say how many "
+                    "there are: categories=..."
+                )
+            self.control = ControlVariate(categories)
+        self._player: Player | None = None  # decides while dcgraph.surrogate calls the model
+
+    @property
+    def needs_loss(self) -> bool:
+        """Whether it is trained by :func:`dcgraph.surrogate`."""
+        return self.estimator in LOSS_ESTIMATORS
 
     def forward(
         self,
@@ -119,6 +144,13 @@ class Categorical(Dialled):
             self.note_training()
             tau, beta = self.dial("tau"), self.dial("beta")
             noise = _noise_in(rows, noise, beta, logits, generator)
+            if self.needs_loss:
+                call = call_of(
+                    *(logits, tau, beta, mask, noise, generator, self.control, self.estimator)
+                )
+                player = self.player()
+                z = sampling_only(call) if player is None else player.choose(call)
+                return z.to(logits.dtype), None
             relax = get_estimator(self.estimator)
             z = relax(logits, tau=tau, beta=beta, mask=mask, noise=noise, generator=generator)
             return z, None
@@ -129,6 +161,16 @@ class Categorical(Dialled):
             noise = _noise_in(rows, noise, 1.0, logits, generator)
             index = sample(logits, mask=mask, noise=noise, generator=generator)
         return None, index if rows is None else index.masked_fill(~rows, -1)
+
+    def player(self) -> Player | None:
+        """Who decides in the place of a node that needs the loss; None where no gradient is asked
+        for."""
+        if self._player is None and torch.is_grad_enabled() and not is_observed():
+            raise ValueError(
+                f"estimator={self.estimator!r} needs the loss, and learns nothing without it; "
+                "compute it as dcgraph.surrogate(model, lambda: loss_of_each_example)."
+            )
+        return self._player
 
     def distribution(
         self,
@@ -252,7 +294,14 @@ class Discrete(nn.Module):
         else:
             self.codebook = nn.Parameter(torch.empty(categories, self.width))
             nn.init.normal_(self.codebook, std=init_std)
-        self.categorical = Categorical(estimator=estimator, decode=decode, noise=noise)
+        self.categorical = Categorical(
+            estimator=estimator, categories=categories, decode=decode, noise=noise
+        )
+        if estimator in VECTOR_ESTIMATORS and (self.g is not None or self.width != dim):
+            raise ValueError(
+                f"estimator={estimator!r} sends gradients from a row to the vector that chose it, "
+                'so the logits must be products of the two; use codebook="tied" or "given".'
+            )
         self.dropres = None if residual == "none" else DropRes(residual, gate)
 
     @property
@@ -358,11 +407,12 @@ class Discrete(nn.Module):
     @property
     def is_large(self) -> bool:
         """Whether :func:`dcgraph.mix` does the work, so that there is no matrix of logits."""
-        if self.shard is not None:
+        estimator = self.categorical.estimator
+        if self.shard is not None or estimator in VECTOR_ESTIMATORS:
             return True
         if self.g is not None or self.categories < LARGE:
             return False
-        return self.categorical.estimator in CODEBOOK_ESTIMATORS
+        return estimator in CODEBOOK_ESTIMATORS
 
     @eager
     def _combine_alike(

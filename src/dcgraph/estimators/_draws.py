@@ -1,0 +1,129 @@
+"""What estimators with a hard forward pass share: the choice, and the noise that explains it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from .._checks import Dial, check_dial, check_one_per_row
+from ..functional import gumbel_softmax, one_hot, sample, straight_through
+from ..noise import Noise, draw_gumbel, is_zero, standard_noise
+
+_SMALLEST = 1e-6
+"""In the place of a noise scale of 0, where something is divided by it."""
+
+
+@dataclass(frozen=True)
+class Draw:
+    r"""A choice :math:`D \sim \mathrm{softmax}(\theta / \beta)`, in at least float32."""
+
+    theta: Float[Tensor, "*batch categories"]
+    index: Int[Tensor, "*batch"]
+    hard: Float[Tensor, "*batch categories"]  # D
+    noise: Float[Tensor, "*batch categories"] | None  # G that chose it, None where beta is 0
+    tau: Dial
+    beta: Dial
+    mask: Bool[Tensor, "..."] | None
+
+    def softmax(self, scale: Dial, theta: Tensor | None = None) -> Tensor:
+        """softmax(theta / scale), with its gradient; a masked category has exactly 0."""
+        own = self.theta if theta is None else theta
+        return gumbel_softmax(own, scale, beta=0.0, mask=self.mask)
+
+    @property
+    def scale(self) -> Dial:
+        """beta, but never 0: the choice is then as good as certain."""
+        return at_least(self.beta, _SMALLEST)
+
+    def finite(self) -> Tensor:
+        """theta with 0 in the place of -inf."""
+        theta = self.theta if self.mask is None else self.theta.masked_fill(~self.mask, -math.inf)
+        return theta.masked_fill(theta == -math.inf, 0.0)
+
+    def moved(self, target: Tensor) -> Tensor:
+        """The value of ``target`` with the gradient of theta; -inf stays where theta has it."""
+        shift = (target - self.theta).detach()
+        return self.theta + shift.masked_fill(~shift.isfinite(), 0.0)
+
+    def darn(self, probabilities: Tensor) -> Tensor:
+        r"""Something linear in theta whose gradient is :math:`(D - p) \langle D - p, g \rangle`.
+
+        It is that of the score function with a linear guess of the loss, as in DARN.
+        """
+        away = (self.hard - probabilities).detach()
+        return away * (away * self.finite()).sum(-1, keepdim=True)
+
+    def with_gradient_of(self, soft: Tensor, dtype: torch.dtype) -> Tensor:
+        """D, with the gradient of ``soft``."""
+        return straight_through(self.hard, soft).to(dtype)
+
+
+def draw(
+    logits: Tensor,
+    tau: Dial,
+    beta: Dial,
+    mask: Tensor | None,
+    noise: Noise | None,
+    generator: torch.Generator | None,
+    *,
+    keeps_noise: bool = False,
+) -> Draw:
+    """Choose, and check all arguments."""
+    check_dial("tau", tau)
+    theta = logits
+    if isinstance(logits, Tensor) and logits.is_floating_point():
+        theta = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    kept = None
+    if keeps_noise and not is_zero(beta):
+        noise = kept = standard_noise(noise, theta, generator)
+    index = sample(theta, beta=beta, mask=mask, noise=noise, generator=generator)
+    check_one_per_row("tau", tau, "logits", theta, -1)
+    hard = one_hot(index, theta.shape[-1], theta.dtype)
+    return Draw(theta, index, hard, kept, tau, beta, mask)
+
+
+def at_least(dial: Dial, smallest: float) -> Dial:
+    return dial.clamp(min=smallest) if isinstance(dial, Tensor) else max(dial, smallest)
+
+
+def check_gumbel(estimator: str, noise: Noise | None) -> None:
+    """Reversed noise chooses by another distribution than softmax(theta / beta)."""
+    if isinstance(noise, str) and noise == "reversed":
+        raise ValueError(
+            f"estimator={estimator!r} needs choices from softmax(theta / beta), which "
+            'noise="reversed" does not draw; use noise="gumbel", or a relaxed or straight-through '
+            "estimator."
+        )
+
+
+def check_samples(samples: int) -> None:
+    if isinstance(samples, bool) or not isinstance(samples, int) or samples < 1:
+        raise ValueError(f"samples={samples}, but a mean is of 1 or more; pass a whole number.")
+
+
+def conditional(
+    log_p: Float[Tensor, "*batch categories"],
+    hard: Float[Tensor, "*batch categories"],
+    fresh: Float[Tensor, "*more categories"],
+) -> Float[Tensor, "*more categories"]:
+    r"""Perturbed log-probabilities, given that D has the largest: from fresh Gumbel(0, 1) noise.
+
+    With :math:`E = \exp(-G)` exponential (Maddison and Tarlow, 2017; Paulus et al., 2021),
+
+    .. math::
+        a_D = -\log E_D, \qquad a_j = -\log(E_j / p_j + E_D) .
+    """
+    # By a product, for it differentiates without a look at the index; noise is finite.
+    top = -(fresh * hard).sum(-1, keepdim=True)  # log E_D
+    others = -torch.logaddexp(-fresh - log_p, top)
+    return torch.where(hard > 0, -top, others)
+
+
+def fresh_noise(
+    like: Tensor, samples: int, generator: torch.Generator | None
+) -> Float[Tensor, "samples *batch categories"]:
+    return draw_gumbel((samples, *like.shape), generator, like.dtype, like.device)
