@@ -18,7 +18,8 @@ from ._checks import Dial, check_padding
 from ._dialled import Dialled
 from ._observe import Event, is_observed, notify
 from .codebook import choose
-from .codebook._estimators import CODEBOOK_ESTIMATORS, CodebookEvent
+from .codebook._estimators import CODEBOOK_ESTIMATORS, SHARDED_ESTIMATORS, log_probability
+from .codebook._events import CodebookEvent
 from .distributed._shards import Shard, eager, own_rows, shard_rows
 from .distributions import OneHotCategorical
 from .estimators import (
@@ -28,7 +29,7 @@ from .estimators import (
     check_estimator,
     get_estimator,
 )
-from .estimators._loss import Player, call_of, sampling_only
+from .estimators._loss import Player, Sampling, call_of, sampling_only
 from .functional import one_hot, sample
 from .noise import Noise, draw_gumbel_in, drawn_alike, is_zero
 from .residual import DropRes
@@ -277,8 +278,8 @@ class Discrete(nn.Module):
                 "shard= divides the rows of a codebook that also makes the logits; leave out g=, "
                 'and use codebook="tied" or "given".'
             )
-        if shard is not None and estimator not in CODEBOOK_ESTIMATORS:
-            check_choice("estimator", estimator, CODEBOOK_ESTIMATORS)
+        if shard is not None and estimator not in SHARDED_ESTIMATORS:
+            check_choice("estimator", estimator, SHARDED_ESTIMATORS)
         self.g = nn.Linear(dim, categories) if g is None and codebook == "separate" else g
         self.shard: Shard | None = None
         self._own_rows = categories
@@ -446,6 +447,9 @@ class Discrete(nn.Module):
                 *(u, codes), tau=choice.tau, beta=choice.beta,
                 mask=mask, noise=noise, generator=generator, group=group,
             )  # fmt: skip
+            if choice.needs_loss and isinstance(player := choice.player(), Sampling):
+                index = mixture.chosen()
+                player.add(log_probability(u, codes, index, choice.beta, mask, group))
             if is_observed():
                 notify(replace(self._event(u, codes, mask, rows), mixture=mixture))
             return v

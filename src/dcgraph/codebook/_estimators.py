@@ -1,78 +1,36 @@
-"""The gradient estimators of ``dcgraph.estimators``, over a codebook, and what they show.
+r"""The gradient estimators of ``dcgraph.estimators``, over a codebook.
 
 An estimator there makes a row z of the logits; here it makes z^T C of queries and codebook C, and
-z is never there as a whole. An observer asks for single entries of it.
+z is never there as a whole. Those with hard choices return a row of the codebook, and what comes
+back to the logits is put together from the gradients of mixtures and of log-probabilities:
+
+.. math::
+    J(p) C v = \partial \langle v, p^\top C \rangle, \qquad
+    (D - p) \langle D - p, C v \rangle = \langle v, C_D - p^\top C \rangle \, \partial \log p(D) .
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from .._checks import Dial
-from .._observe import Event
 from .._philox import draw_gumbel_of
-from ..distributed._shards import Shard, reduce
-from ..noise import Noise
-from ._functions import choose, logsumexp, make_problem, mix, rows_at, solve
+from ..estimators._draws import at_least, check_gumbel
+from ..estimators._imle import balanced_step
+from ..noise import Noise, is_zero, random_keys
+from ._events import Mixture
+from ._functions import make_problem, rows_at, solve
+from ._moved import Kind, critical_steps, mix_moved
 from ._problem import Problem
-from ._sharded import own
-from ._sharded import rows_at as rows_of_all
 
-
-@dataclass(frozen=True)
-class Mixture:
-    """What a mixture was made of, for who looks at single entries of z."""
-
-    problem: Problem
-    batch: tuple[int, ...]
-    lse: Tensor  # of a, [groups, rows]
-    top: Tensor  # the largest a
-
-    def chosen(self) -> Tensor:
-        """Where z is largest."""
-        index = self.problem.index
-        if index is None:
-            with torch.no_grad():
-                _, _, index, _ = solve(self.problem, mixes=False, chooses=True)
-        return index.reshape(self.batch)
-
-    def largest_weight(self) -> Tensor:
-        """The largest entry of z, or 0 where there is none."""
-        weight = (self.top - self.lse).exp().nan_to_num(0.0)
-        if self.problem.index is not None:
-            weight = (self.problem.index >= 0).to(weight.dtype)
-        return weight.reshape(self.batch)
-
-    def weight(self, index: Tensor) -> Tensor:
-        """z at one category of each row."""
-        p, at = self.problem, index.clamp(min=0).reshape(self.lse.shape)
-        if p.index is not None:
-            return (p.index == at).to(self.lse.dtype).reshape(self.batch)
-        a = (p.query.to(p.compute_dtype) * rows_at(p, at).to(p.compute_dtype)).sum(-1)
-        if p.noisy:
-            noise = draw_gumbel_of(p.keys, at) if p.noise is None else _at(p, p.noise, at)
-            a = a + p.beta * noise
-        z = (a / p.tau - self.lse).exp()
-        return (z if p.mask is None else z * _at(p, p.mask, at)).reshape(self.batch)
-
-
-def _at(p: Problem, rows: Tensor, index: Tensor) -> Tensor:
-    """One column of each row; of columns divided over ranks a sum, for one rank has it."""
-    if p.shard is None:
-        return rows.gather(-1, index.unsqueeze(-1)).squeeze(-1)
-    here = own(index, p.shard, p.codebook.shape[1])
-    if not rows.shape[-1]:
-        found = torch.zeros_like(p.tau)
-    else:
-        found = rows.gather(-1, here.clamp(min=0).unsqueeze(-1)).squeeze(-1).to(p.compute_dtype)
-    return reduce(found.masked_fill(here < 0, 0.0), p.shard.group, dist.ReduceOp.SUM)
+_SMALLEST = 1e-6
+"""In the place of a noise scale of 0, where something is divided by it."""
 
 
 class CodebookEstimator(Protocol):
@@ -135,91 +93,442 @@ def straight_through(
     return value.reshape(*batch, codebook.shape[-1]), mixture
 
 
+class _Combined(torch.autograd.Function):
+    """The chosen row, with a weighted sum of the gradients of other things.
+
+    Terms get their weights times v, the gradient that arrives; the log-probability gets its weight
+    times <v, away>; and the row the rest of v, so that the codebook's own gradient is that of a
+    row.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(row: Tensor, *others: Any) -> Tensor:
+        return row.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        _, _, of_score, away, direct, weights, *terms = inputs
+        ctx.save_for_backward(of_score, away, direct, weights)
+        ctx.terms = len(terms)
+
+    @staticmethod
+    def backward(ctx: Any, v: Tensor) -> tuple[Tensor | None, ...]:
+        of_score, away, direct, weights = ctx.saved_tensors
+        d_log_p = None
+        if ctx.needs_input_grad[1]:
+            d_log_p = of_score * (v.to(away.dtype) * away).sum(-1)
+        terms = [(weights[k] * v).to(v.dtype) for k in range(ctx.terms)]
+        return (direct * v).to(v.dtype), d_log_p, None, None, None, None, *terms
+
+
+class _Choice:
+    """A row drawn from softmax(theta / beta), and what its gradients are made of."""
+
+    def __init__(
+        self,
+        query: Tensor,
+        codebook: Tensor,
+        beta: Dial,
+        mask: Tensor | None,
+        noise: Noise | None,
+        generator: torch.Generator | None,
+        group: dist.ProcessGroup | None,
+    ) -> None:
+        self.given = query, codebook, mask, group
+        self.beta = beta
+        self.problem, self.batch = make_problem(
+            query, codebook, 1.0, beta, mask, noise, generator, group
+        )
+        with torch.no_grad():
+            _, _, self.index, self.top = solve(self.problem, mixes=False, chooses=True)
+        self.row = rows_at(self.problem, self.index)
+        self._terms: list[tuple[Tensor, Tensor]] = []
+        self._direct = torch.ones_like(self.problem.beta)
+        self._score: tuple[Tensor, Tensor, Tensor] | None = None
+
+    def at(self, temperature: Dial) -> Problem:
+        """The problem without noise at another temperature."""
+        query, codebook, mask, group = self.given
+        p, _ = make_problem(query, codebook, temperature, 0.0, mask, None, None, group)
+        return p
+
+    @property
+    def scale(self) -> Dial:
+        """beta, but never 0."""
+        return at_least(self.beta, _SMALLEST)
+
+    def add_straight_through(self, p: Problem, weight: Tensor) -> Tensor:
+        """Add J(softmax) v / temperature; returns the log-sum-exp, with its gradient."""
+        value, lse, _, _ = solve(replace(p, index=self.index), mixes=True, chooses=False)
+        self._terms.append((value, weight))
+        self._direct = self._direct - weight  # that term brings a share of it along
+        return lse
+
+    def add_darn(self, p: Problem, lse: Tensor, weight: Tensor) -> None:
+        r"""Add :math:`(D - p) \langle D - p, C v \rangle / temperature`."""
+        with torch.no_grad():
+            mean, *_ = solve(p, mixes=True, chooses=False)
+            away = self.row.detach().to(p.compute_dtype) - mean.to(p.compute_dtype)
+        log_p = _logit(p, self.row) / p.tau - lse
+        self._score = log_p, weight, away
+
+    def add_moved(
+        self,
+        p: Problem,
+        kind: Kind,
+        lead: Tensor,
+        scale: Tensor,
+        offset: Tensor,
+        weight: Tensor,
+    ) -> None:
+        """Add the gradient of a mixture at moved logits, see :mod:`._moved`."""
+        value = mix_moved(p, kind, self.index, lead, scale, offset)
+        self._terms.append((value, weight))
+
+    def finish(self, p: Problem) -> tuple[Tensor, Mixture]:
+        """The row, and what an observer may see of it."""
+        if self._score is None:
+            nothing = torch.zeros_like(self.problem.beta)
+            score = nothing, nothing, torch.zeros_like(self.row, dtype=p.compute_dtype)
+        else:
+            score = self._score
+        weights = torch.stack([weight.unsqueeze(-1) for _, weight in self._terms])
+        terms = [value for value, _ in self._terms]
+        value: Tensor = _Combined.apply(  # type: ignore[no-untyped-call]
+            self.row, *score, self._direct.unsqueeze(-1), weights, *terms
+        )
+        return self.shaped(value), self.mixture(p)
+
+    def shaped(self, value: Tensor) -> Tensor:
+        return value.reshape(*self.batch, value.shape[-1])
+
+    def mixture(self, p: Problem) -> Mixture:
+        return Mixture(replace(p, index=self.index), self.batch, torch.zeros_like(p.tau), self.top)
+
+
+def _logit(p: Problem, row: Tensor) -> Tensor:
+    """<q, row>, in float32 at least, with both gradients."""
+    return (p.query.to(p.compute_dtype) * row.to(p.compute_dtype)).sum(-1)
+
+
+def zgr(
+    query: Tensor,
+    codebook: Tensor,
+    *,
+    tau: Dial,
+    beta: Dial,
+    mask: Tensor | None,
+    noise: Noise | None,
+    generator: torch.Generator | None,
+    group: dist.ProcessGroup | None = None,
+) -> tuple[Tensor, Mixture]:
+    """:func:`dcgraph.estimators.zgr`."""
+    check_gumbel("zgr", noise)
+    choice = _Choice(query, codebook, beta, mask, noise, generator, group)
+    p = choice.at(choice.scale)
+    half = p.tau / (2 * choice.at(tau).tau)
+    lse = choice.add_straight_through(p, half)
+    choice.add_darn(p, lse, half)
+    return choice.finish(p)
+
+
+def reinmax(
+    query: Tensor,
+    codebook: Tensor,
+    *,
+    tau: Dial,
+    beta: Dial,
+    mask: Tensor | None,
+    noise: Noise | None,
+    generator: torch.Generator | None,
+    group: dist.ProcessGroup | None = None,
+) -> tuple[Tensor, Mixture]:
+    """:func:`dcgraph.estimators.reinmax`."""
+    check_gumbel("reinmax", noise)
+    choice = _Choice(query, codebook, beta, mask, noise, generator, group)
+    at_tau, at_beta = choice.at(tau), choice.at(choice.scale)
+    one = torch.ones_like(at_tau.tau)
+    lse = choice.add_straight_through(at_tau, one)
+    choice.add_darn(at_tau, lse, one / 2)
+    choice.add_straight_through(at_beta, -at_beta.tau / (2 * at_tau.tau))
+    return choice.finish(at_tau)
+
+
+def gapped_straight_through(
+    query: Tensor,
+    codebook: Tensor,
+    *,
+    tau: Dial,
+    beta: Dial,
+    mask: Tensor | None,
+    noise: Noise | None,
+    generator: torch.Generator | None,
+    group: dist.ProcessGroup | None = None,
+    gap: float = 1.0,
+) -> tuple[Tensor, Mixture]:
+    """:func:`dcgraph.estimators.gapped_straight_through`."""
+    choice = _Choice(query, codebook, beta, mask, noise, generator, group)
+    p = choice.at(tau)
+    with torch.no_grad():
+        *_, top = solve(choice.at(1.0), mixes=False, chooses=True)
+    cap = top - gap * choice.problem.beta.abs()
+    choice.add_moved(p, "capped", top, torch.ones_like(top), cap, torch.ones_like(top))
+    return choice.finish(p)
+
+
+def _moved_by_noise(
+    query: Tensor,
+    codebook: Tensor,
+    *,
+    tau: Dial,
+    beta: Dial,
+    mask: Tensor | None,
+    noise: Noise | None,
+    generator: torch.Generator | None,
+    group: dist.ProcessGroup | None = None,
+    name: str,
+    samples: int = 10,
+    eta: float = 1.0,
+) -> tuple[Tensor, Mixture]:
+    """Gumbel-Rao, and the two forms of ReinMax that use it."""
+    check_gumbel(name, noise)
+    choice = _Choice(query, codebook, beta, mask, noise, generator, group)
+    p, at_beta = choice.at(tau), choice.at(choice.scale)
+    scale, one = at_beta.tau, torch.ones_like(p.tau)
+    half = scale / (2 * p.tau)
+    midway = name != "gumbel_rao"
+    if name == "gumbel_rao":
+        with torch.no_grad():
+            _, lse, _, _ = solve(at_beta, mixes=False, chooses=False)
+    else:
+        lse = choice.add_straight_through(at_beta, -half if name == "reinmax_rao" else half)
+        if name == "reinmax_cv":
+            choice.add_darn(at_beta, lse, half)
+            lead, own = _with_own_noise(choice, at_beta, lse.detach())
+            offset = -lse.detach() - _LOG_2
+            # Entries are beta (log p_j - log 2) + beta G_j.
+            moved = replace(own, tau=p.tau)
+            choice.add_moved(moved, "noisy", lead, scale, offset, -eta * one)
+        lse = lse.detach()
+    share = {"gumbel_rao": 1.0, "reinmax_rao": 2.0, "reinmax_cv": eta}[name] / samples
+    for _ in range(samples):
+        keys = random_keys(scale.numel(), scale.device, generator).view(scale.shape)
+        own = replace(p, keys=keys, noise=None, noisy=True)
+        lead = draw_gumbel_of(keys, choice.index.clamp(min=0)).to(scale.dtype)
+        offset = -lse - (_LOG_2 if midway else 0.0)
+        own = replace(own, beta=lead)
+        choice.add_moved(own, "conditional", lead * scale, scale, offset, share * one)
+    return choice.finish(p)
+
+
+_LOG_2 = 0.6931471805599453
+
+
+def _with_own_noise(choice: _Choice, at_beta: Problem, lse: Tensor) -> tuple[Tensor, Problem]:
+    """What the choice has at log((p + D) / 2) with the noise that made it, and its problem."""
+    log_p = _logit(at_beta, choice.row).detach() / at_beta.tau - lse
+    lead = (log_p.exp().log1p() - _LOG_2) * at_beta.tau
+    p = choice.problem
+    if p.noisy:
+        at = choice.index.clamp(min=0)
+        if p.noise is None:
+            noise = draw_gumbel_of(p.keys, at).to(lead.dtype)
+        else:
+            noise = p.noise.gather(-1, at.unsqueeze(-1)).squeeze(-1)
+        lead = lead + p.beta * noise
+    return lead, p
+
+
+def imle(
+    query: Tensor,
+    codebook: Tensor,
+    *,
+    tau: Dial,
+    beta: Dial,
+    mask: Tensor | None,
+    noise: Noise | None,
+    generator: torch.Generator | None,
+    group: dist.ProcessGroup | None = None,
+    adapts: bool = False,
+) -> tuple[Tensor, Mixture]:
+    """:func:`dcgraph.estimators.imle`, and its adaptive form."""
+    choice = _Choice(query, codebook, beta, mask, noise, generator, group)
+    p = choice.problem
+    value: Tensor = _Map.apply(  # type: ignore[no-untyped-call]
+        p.query, p.codebook, choice.index, choice.top, choice.at(tau).tau,
+        p.beta, p.keys, p.noise, p.mask, p.noisy, adapts,
+    )  # fmt: skip
+    return choice.shaped(value), choice.mixture(p)
+
+
+class _Map(torch.autograd.Function):
+    """The chosen row; its gradient is the difference to what another query chooses."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(query: Tensor, codebook: Tensor, index: Tensor, *others: Any) -> Tensor:
+        return _rows(codebook, index)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        *tensors, ctx.noisy, ctx.adapts = inputs
+        ctx.save_for_backward(*tensors)
+
+    @staticmethod
+    def backward(ctx: Any, v: Tensor) -> tuple[Tensor | None, ...]:
+        query, codebook, index, top, step, beta, keys, noise, mask = ctx.saved_tensors
+        one = torch.ones_like(beta)
+        p = Problem(query, codebook, one, beta, keys, noise, mask, None, None, ctx.noisy)
+        v = v.to(p.compute_dtype)
+        if ctx.adapts:
+            critical, largest = critical_steps(p, index, top, v)
+            length = balanced_step(critical, largest, step).expand(step.shape)
+            plus, minus, over = _chosen(p, v * length.unsqueeze(-1)), None, 2 * length
+            minus = _chosen(p, -v * length.unsqueeze(-1))
+        else:
+            plus, minus, over = index, _chosen(p, -v * step.unsqueeze(-1)), step
+        over = over.unsqueeze(-1)
+        d_query = (_rows(codebook, plus) - _rows(codebook, minus)).to(p.compute_dtype) / over
+        share = query.to(p.compute_dtype) / over
+        d_codebook = _scattered(codebook, [(index, v), (plus, share), (minus, -share)])
+        return d_query.to(query.dtype), d_codebook, *[None] * 9
+
+
+def _chosen(p: Problem, move: Tensor) -> Tensor:
+    """What the same noise chooses for another query."""
+    query = (p.query.to(p.compute_dtype) + move).to(p.query.dtype)
+    with torch.no_grad():
+        _, _, index, _ = solve(replace(p, query=query), mixes=False, chooses=True)
+    return index
+
+
+def _rows(codebook: Tensor, index: Tensor) -> Tensor:
+    """Rows [groups, rows, dim], zeros for -1."""
+    wide = index.clamp(min=0).unsqueeze(-1).expand(*index.shape, codebook.shape[-1])
+    return codebook.gather(1, wide).masked_fill(index.unsqueeze(-1) < 0, 0.0)
+
+
+def _scattered(codebook: Tensor, parts: list[tuple[Tensor, Tensor]]) -> Tensor:
+    """A gradient of the codebook: vectors added at the rows with these indices, none at -1."""
+    groups, n, dim = codebook.shape
+    index = torch.cat([own for own, _ in parts], 1)
+    values = torch.cat([value for _, value in parts], 1)
+    values = values.masked_fill(index.unsqueeze(-1) < 0, 0.0)
+    base = torch.arange(groups, device=index.device).unsqueeze(-1) * n
+    flat = (index.clamp(min=0) + base).flatten()
+    zeros = torch.zeros(groups * n, dim, dtype=values.dtype, device=values.device)
+    return zeros.index_add(0, flat, values.flatten(0, 1)).view(groups, n, dim).to(codebook.dtype)
+
+
+def rotate(query: Tensor, row: Tensor) -> Tensor:
+    r"""The row, to the bit, with a gradient that reaches the query by a rotation.
+
+    The rotation trick (Fifty et al., 2025): the row is seen as the query, turned and scaled, with
+    R the rotation that takes the direction of the query to that of the row:
+
+    .. math::
+        dq = \frac{|C_D|}{|q|} R^\top v, \qquad R = I - 2 r r^\top + 2 \hat c \hat q^\top, \qquad
+        r = \frac{\hat q + \hat c}{|\hat q + \hat c|} .
+
+    The row has the gradient v itself; detach it for a codebook that learns by other means.
+
+    >>> import torch
+    >>> query = torch.tensor([2.0, 0.0], requires_grad=True)
+    >>> row = rotate(query, torch.tensor([0.0, 1.0]))
+    >>> row.detach(), torch.autograd.grad(row[1], query)  # to the row: ahead, for the query
+    (tensor([0., 1.]), (tensor([0.5000, 0.0000]),))
+    """
+    if query.shape != row.shape:
+        raise ValueError(
+            f"the query has shape {tuple(query.shape)}, but the row {tuple(row.shape)}; a rotation "
+            "takes a vector to one of the same shape."
+        )
+    dtype = torch.promote_types(query.dtype, torch.float32)
+    start, end = query.detach().to(dtype), row.detach().to(dtype)
+    tiny = torch.finfo(dtype).tiny
+    lengths = [value.norm(dim=-1, keepdim=True).clamp(min=tiny**0.5) for value in (start, end)]
+    q, c = start / lengths[0], end / lengths[1]
+    both = q + c
+    r = both / both.norm(dim=-1, keepdim=True).clamp(min=torch.finfo(dtype).eps)
+    x = query.to(dtype)
+    turned = x - 2 * r * (r * x).sum(-1, keepdim=True) + 2 * c * (q * x).sum(-1, keepdim=True)
+    moved = turned * (lengths[1] / lengths[0])
+    value: Tensor = row + (moved - moved.detach()).to(row.dtype)
+    return value
+
+
+def rotation(
+    query: Tensor,
+    codebook: Tensor,
+    *,
+    tau: Dial,
+    beta: Dial,
+    mask: Tensor | None,
+    noise: Noise | None,
+    generator: torch.Generator | None,
+    group: dist.ProcessGroup | None = None,
+) -> tuple[Tensor, Mixture]:
+    """A row drawn from softmax(theta / beta), with the gradient of :func:`rotate`; no tau."""
+    choice = _Choice(query, codebook, beta, mask, noise, generator, group)
+    p = choice.problem
+    return choice.shaped(rotate(p.query, choice.row)), choice.mixture(p)
+
+
+def reinforce(
+    query: Tensor,
+    codebook: Tensor,
+    *,
+    tau: Dial,
+    beta: Dial,
+    mask: Tensor | None,
+    noise: Noise | None,
+    generator: torch.Generator | None,
+    group: dist.ProcessGroup | None = None,
+) -> tuple[Tensor, Mixture]:
+    """A row drawn from softmax(theta / beta), with no gradient in the query.
+
+    That is a matter of :func:`log_probability`, which goes into the loss.
+    """
+    check_gumbel("reinforce", noise)
+    choice = _Choice(query, codebook, beta, mask, noise, generator, group)
+    return choice.shaped(choice.row), choice.mixture(choice.problem)
+
+
+def log_probability(
+    query: Tensor, codebook: Tensor, choice: Tensor, beta: Dial, mask: Tensor | None, group: Any
+) -> Tensor:
+    """log softmax(query . codebook / beta) of the chosen rows, with its gradient."""
+    scale = at_least(beta, _SMALLEST)
+    p, batch = make_problem(query, codebook, scale, 0.0, mask, None, None, group, call="logsumexp")
+    index = choice.reshape(p.tau.shape)
+    _, lse, _, _ = solve(p, mixes=False, chooses=False)
+    log_p = (_logit(p, rows_at(p, index)) / p.tau - lse).reshape(batch)
+    if isinstance(beta, Tensor):
+        return torch.where(beta.reshape(beta.shape[:-1] or ()) > 0, log_p, log_p.detach())
+    return log_p.detach() if is_zero(beta) else log_p
+
+
 CODEBOOK_ESTIMATORS: dict[str, CodebookEstimator] = {
     "gumbel_softmax": gumbel_softmax,
     "straight_through_gumbel_softmax": partial(gumbel_softmax, hard=True),
     "straight_through": straight_through,
+    "gumbel_rao": partial(_moved_by_noise, name="gumbel_rao"),
+    "gapped_straight_through": gapped_straight_through,
+    "zgr": zgr,
+    "reinmax": reinmax,
+    "reinmax_rao": partial(_moved_by_noise, name="reinmax_rao"),
+    "reinmax_cv": partial(_moved_by_noise, name="reinmax_cv"),
+    "imle": imle,
+    "adaptive_imle": partial(imle, adapts=True),
+    "rotation": rotation,
+    "reinforce": reinforce,
 }
 
-
-@dataclass(frozen=True)
-class CodebookEvent(Event):
-    """One call of a node whose logits are products of its input with a codebook.
-
-    The answers are those of :class:`dcgraph._observe.Event`, without a matrix.
-    """
-
-    codebook: Tensor | None = None
-    mixture: Mixture | None = None  # in training
-    shard: Shard | None = None  # which rows the codebook has, if not all
-
-    @property
-    def categories(self) -> int:
-        return self._codebook.shape[-2] if self.shard is None else self.shard.rows
-
-    @property
-    def _group(self) -> dist.ProcessGroup | None:
-        return None if self.shard is None else self.shard.group
-
-    @property
-    def _codebook(self) -> Tensor:
-        assert self.codebook is not None
-        return self.codebook.detach()
-
-    @property
-    def _query(self) -> Tensor:
-        return self.input.detach().to(self._codebook.dtype)
-
-    @property
-    def _mixture(self) -> Mixture:
-        assert self.mixture is not None
-        return self.mixture
-
-    def spread(self) -> float:
-        """From the covariance of the rows; as if none were masked."""
-        codes, query = self._codebook.float(), self.valid(self._query).float()
-        if self.shard is None:
-            centred = codes - codes.mean(0)
-        else:
-            mean = reduce(codes.sum(0), self.shard.group, dist.ReduceOp.SUM) / self.categories
-            centred = codes - mean
-        moments = centred.mT @ centred / self.categories
-        if self.shard is not None:
-            moments = reduce(moments, self.shard.group, dist.ReduceOp.SUM)
-        variance = ((query @ moments) * query).sum(-1)
-        return variance.mean().sqrt().item()
-
-    def chosen(self) -> Tensor:
-        index = self._mixture.chosen() if self.index is None else self.index
-        return index if self.rows is None else index.masked_fill(~self.rows, -1)
-
-    def most_probable(self) -> Tensor:
-        return choose(self._query, self._codebook, beta=0.0, mask=self.mask, group=self._group)[0]
-
-    def probability(self, index: Tensor) -> Tensor:
-        if self.shard is None:
-            codes = self._codebook[index.clamp(min=0)]
-        else:
-            flat = index.clamp(min=0).reshape(1, -1)
-            codes = rows_of_all(self._codebook.unsqueeze(0), flat, self.shard)
-            codes = codes.reshape(*index.shape, -1)
-        theta = (self._query * codes).sum(-1).float()
-        return (theta - self._logsumexp()).exp()
-
-    @torch.no_grad()
-    def entropy(self) -> Tensor:
-        """log sum exp(theta) - <p, theta>, and <p, theta> is the query times its mixture."""
-        lse = self._logsumexp()
-        mean = mix(self._query, self._codebook, beta=0.0, mask=self.mask, group=self._group)
-        entropy = lse - (self._query * mean).sum(-1).float()
-        return entropy.masked_fill(lse == -math.inf, 0.0)
-
-    def largest_weight(self) -> Tensor:
-        return self._mixture.largest_weight()
-
-    def weight(self, index: Tensor) -> Tensor:
-        return self._mixture.weight(index)
-
-    @torch.no_grad()
-    def _logsumexp(self) -> Tensor:
-        return logsumexp(self._query, self._codebook, mask=self.mask, group=self._group)
+SHARDED_ESTIMATORS = (
+    *("gumbel_softmax", "straight_through_gumbel_softmax", "straight_through"),
+    *("zgr", "reinmax", "rotation", "reinforce"),
+)
+"""Those that can do it where the rows of the codebook are divided over ranks."""

@@ -109,7 +109,7 @@ def reinforce(run: Run, *, samples: int = 4) -> Float[Tensor, " examples"]:
         )
     losses, scores = [], []
     for _ in range(samples):
-        player = _Sampling()
+        player = Sampling()
         loss = run(player)
         losses.append(loss)
         scores.append(player.score(loss))
@@ -147,7 +147,7 @@ def relax(run: Run) -> Float[Tensor, " examples"]:
 
 
 def _with_relaxations(run: Run, eta: float, *, learns: bool) -> Tensor:
-    first = _Sampling(explains=True)
+    first = Sampling(explains=True)
     f = run(first)
     score = first.score(f)
     with_same = _Relaxed(first.noises)
@@ -228,7 +228,7 @@ def _per_example(values: Tensor, loss: Tensor) -> Tensor:
 
 
 @dataclass
-class _Sampling:
+class Sampling:
     """Hard choices, and their log-probabilities."""
 
     explains: bool = False  # whether noises and others are wanted
@@ -390,7 +390,7 @@ LOSS_ESTIMATORS: dict[str, LossEstimator] = {
 
 def sampling_only(call: Call) -> Tensor:
     """A draw without any gradient: where nobody asks for the loss."""
-    return _Sampling().choose(call)
+    return Sampling().choose(call)
 
 
 def call_of(
