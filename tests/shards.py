@@ -349,6 +349,9 @@ def nodes() -> dict[str, Any]:
         ("relaxed", "gumbel_softmax"),
         ("hard", "straight_through_gumbel_softmax"),
         ("straight through", "straight_through"),
+        ("second order", "reinmax"),
+        ("ZGR", "zgr"),
+        ("rotation", "rotation"),
     ):
         sides = []
         for own_model in (model, whole):

@@ -60,7 +60,9 @@ def test_eval_argmax_is_deterministic_and_sample_follows_softmax_of_theta() -> N
     assert chi_square_p(counts, theta.softmax(-1)) > 1e-4
 
 
-@pytest.mark.parametrize("estimator", sorted(dc.estimators.ESTIMATORS))
+@pytest.mark.parametrize(
+    "estimator", ["gumbel_softmax", "straight_through", "straight_through_gumbel_softmax"]
+)
 def test_estimators(estimator: str) -> None:
     torch.manual_seed(0)
     node = dc.Categorical(estimator=estimator)

@@ -278,8 +278,12 @@ class Discrete(nn.Module):
                 "shard= divides the rows of a codebook that also makes the logits; leave out g=, "
                 'and use codebook="tied" or "given".'
             )
+        check_estimator(estimator)
         if shard is not None and estimator not in SHARDED_ESTIMATORS:
-            check_choice("estimator", estimator, SHARDED_ESTIMATORS)
+            raise ValueError(
+                f"estimator={estimator!r} cannot divide its codebook over ranks; use one of "
+                f"{', '.join(SHARDED_ESTIMATORS)}."
+            )
         self.g = nn.Linear(dim, categories) if g is None and codebook == "separate" else g
         self.shard: Shard | None = None
         self._own_rows = categories

@@ -5,13 +5,20 @@ from __future__ import annotations
 import copy
 import sys
 from dataclasses import replace
+from typing import Any, get_args
 
 import pytest
 import torch
 from torch import Tensor
 from torch.func import functional_call, stack_module_state, vmap
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import dcgraph as dc
+from dcgraph._arguments import EstimatorName
+from dcgraph.codebook import _blocks as blocks
+from dcgraph.codebook import _moved as moved
+from dcgraph.codebook import _problem as problem
+from dcgraph.codebook._estimators import CODEBOOK_ESTIMATORS
 from dcgraph.nodes import Decode
 from statistics_of_fit import chi_square_p
 
@@ -37,7 +44,20 @@ def test_a_node_is_large_where_its_logits_are_products_with_a_large_codebook() -
     assert not dc.Discrete(2, 4096, codebook="separate").is_large
 
 
-@pytest.mark.parametrize("estimator", sorted(dc.estimators.ESTIMATORS))
+DRAW_MORE = ("gumbel_rao", "reinmax_rao", "reinmax_cv")
+"""Their gradients have noise beside the one that chooses."""
+OF_LOGITS = sorted(set(CODEBOOK_ESTIMATORS) & set(dc.estimators.ESTIMATORS))
+EXACT = [name for name in OF_LOGITS if name not in DRAW_MORE]
+
+
+def test_all_with_hard_choices_are_there() -> None:
+    mixtures = {"sparsemax", "entmax15"}
+    of_several_runs = {"rebar", "relax", "topk_sparsemax", "enumeration"}
+    others = set(get_args(EstimatorName)) - set(CODEBOOK_ESTIMATORS)
+    assert others == mixtures | of_several_runs
+
+
+@pytest.mark.parametrize("estimator", EXACT)
 @pytest.mark.parametrize("masked", [False, True])
 def test_large_nodes_train_as_small_ones(
     estimator: str, masked: bool, monkeypatch: pytest.MonkeyPatch
@@ -88,7 +108,120 @@ def test_eval_returns_exact_rows_of_the_right_distribution(decode: Decode) -> No
         assert chi_square_p(step.index[:3000].bincount(minlength=5), p) > 1e-4
 
 
-@pytest.mark.parametrize("estimator", sorted(dc.estimators.ESTIMATORS))
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("estimator", DRAW_MORE)
+def test_large_nodes_train_as_small_ones_in_the_mean(
+    estimator: str, masked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(1)
+    node = dc.Discrete(3, 5, estimator=estimator, residual="none")
+    dc.Dials(tau=1.5, beta=0.8).attach(node)
+    start, weights = torch.randn(3), torch.randn(3)
+    mask = torch.tensor([True, True, False, True, True]) if masked else None
+    found = []
+    for large in (False, True):
+        monkeypatch.setattr(node_module, "LARGE", 1 if large else 10**9)
+        u = start.expand(4000, 3).clone().requires_grad_()
+        (node(u, mask=mask) @ weights).tanh().sum().backward()
+        assert u.grad is not None
+        found.append((u.grad.mean(0), u.grad.var(0) / 4000))
+    (small, of_small), (large_one, of_large) = found
+    assert ((small - large_one) / (of_small + of_large).sqrt()).abs().max() < 4.5
+
+
+@pytest.mark.usefixtures("everything_is_large")
+def test_rotation_turns_the_gradient() -> None:
+    node = tied_node("rotation")
+    u, weights = torch.randn(9, 6, requires_grad=True), torch.randn(9, 6)
+    noise = dc.gumbel([9, 40])
+    v = node(u, noise=noise)
+    index = (node.logits(u) + 0.7 * noise).argmax(-1)
+    assert torch.equal(v, node.codebook[index])
+    (v * weights).sum().backward()
+    assert u.grad is not None and node.codebook.grad is not None
+    for row in range(9):
+        q, c = u[row].detach(), node.codebook[index[row]].detach()
+        qh, ch = q / q.norm(), c / c.norm()
+        r = (qh + ch) / (qh + ch).norm()
+        turn = torch.eye(6) - 2 * torch.outer(r, r) + 2 * torch.outer(ch, qh)
+        torch.testing.assert_close(turn @ qh, ch)
+        expected = c.norm() / q.norm() * turn.T @ weights[row]
+        torch.testing.assert_close(u.grad[row], expected)
+    rows = torch.zeros(40, 6).index_add(0, index, weights)
+    torch.testing.assert_close(node.codebook.grad, rows)
+
+
+def test_rotation_is_for_small_nodes_too() -> None:
+    assert dc.Discrete(6, 3, estimator="rotation").is_large
+
+
+@pytest.mark.usefixtures("everything_is_large")
+def test_a_large_node_with_a_score_function() -> None:
+    torch.manual_seed(0)
+    node = dc.Discrete(3, 5, estimator="reinforce", residual="none")
+    dc.Dials(tau=1.0, beta=1.5).attach(node)
+    start, weights = torch.randn(3), torch.randn(3)
+    u = start.expand(20_000, 3).clone().requires_grad_()
+    dc.surrogate(node, lambda: (node(u) @ weights).tanh()).sum().backward()
+    assert u.grad is not None and node.codebook.grad is not None
+    of_codebook = node.codebook.grad / 20_000
+    own = start.clone().requires_grad_()
+    p = (node.logits(own) / 1.5).softmax(-1)
+    loss = (p * (node.codebook @ weights).tanh()).sum()
+    exact, exact_codebook = torch.autograd.grad(loss, (own, node.codebook))
+    z = (u.grad.mean(0) - exact) / (u.grad.std(0) / 20_000**0.5)
+    assert z.abs().max() < 4.5
+    torch.testing.assert_close(of_codebook, exact_codebook, rtol=0.05, atol=0.02)
+
+
+class Largest(TorchDispatchMode):
+    """The number of entries of the largest tensor that is made."""
+
+    entries = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        for value in found if isinstance(found, tuple | list) else (found,):
+            if isinstance(value, Tensor):
+                self.entries = max(self.entries, value.untyped_storage().nbytes() // 4)
+        return found
+
+
+@pytest.mark.parametrize("estimator", sorted(CODEBOOK_ESTIMATORS))
+def test_no_matrix_of_logits(estimator: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(blocks._KEPT, "cpu", 1 << 12)
+    monkeypatch.setitem(blocks._ENTRIES, "cpu", 1 << 12)
+    monkeypatch.setitem(moved._ENTRIES, "cpu", 1 << 12)
+    monkeypatch.setitem(problem._SMALL, "cpu", 1 << 12)
+    node = dc.Discrete(2, 4096, estimator=estimator, residual="none")
+    dc.Dials(tau=1.0, beta=1.0).attach(node)
+    u = torch.randn(16, 2, requires_grad=True)
+    with Largest() as largest:  # type: ignore[no-untyped-call]
+        dc.surrogate(node, lambda: node(u).square().sum(-1)).sum().backward()
+    assert u.grad is not None and node.codebook.grad is not None
+    assert largest.entries <= 1 << 14  # the codebook has 2^13, the matrix would have 2^16
+
+
+@pytest.mark.parametrize("estimator", sorted(set(OF_LOGITS) | {"rotation"}))
+def test_vmap_over_codebooks_and_shared_ones(estimator: str) -> None:
+    torch.manual_seed(0)
+    relax = CODEBOOK_ESTIMATORS[estimator]
+    u, codebooks = torch.randn(3, 4, 2), torch.randn(3, 300, 2)
+
+    def loss(query: Tensor, codebook: Tensor) -> Tensor:
+        value, _ = relax(query, codebook, tau=1.0, beta=0.0, mask=None, noise=None, generator=None)
+        return value.square().sum()
+
+    gradient = vmap(torch.func.grad(loss, (0, 1)), randomness="different")(u, codebooks)
+    alone = [torch.func.grad(loss, (0, 1))(*pair) for pair in zip(u, codebooks, strict=True)]
+    for side, own in enumerate(gradient):
+        expected = torch.stack([pair[side] for pair in alone])
+        assert own.isfinite().all()
+        if estimator not in DRAW_MORE:
+            torch.testing.assert_close(own, expected)
+
+
+@pytest.mark.parametrize("estimator", EXACT)
 @pytest.mark.parametrize("masked", [False, True])
 def test_probe_and_trace_read_the_same(
     estimator: str, masked: bool, monkeypatch: pytest.MonkeyPatch

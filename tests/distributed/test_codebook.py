@@ -90,7 +90,7 @@ def test_ranks_that_do_not_agree_all_say_so(found: Found) -> None:
         "second derivative": "RuntimeError: over a codebook divided over ranks there is no second",
         "logits": "no rank has all logits",
         "g": "leave out g=",
-        "estimator": "estimator='gapped_straight_through' is unknown",
+        "estimator": "estimator='gapped_straight_through' cannot divide its codebook over ranks",
         "no group": "the codebook is a DTensor, divided over ranks; pass these as group=",
         "batches": "batch: [2, 6] on rank 0, but [3, 6] on rank 1",
     }

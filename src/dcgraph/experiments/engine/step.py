@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from ..._checks import unchecked
 from ..._dialled import dialled
+from ..._surrogate import surrogate
 from ...dials import Dials
 from ...nodes import Decode, Discrete, named_nodes
 from ...population._adam import Block, adam_
@@ -240,7 +241,8 @@ class Stepper:
 
     def _losses(self, weights: dict[str, Tensor], index: Tensor, table: int) -> Tensor:
         def summed_loss(model: nn.Module, rows: Batch) -> Tensor:
-            return self._task.loss(model, self._data.batch(rows, training=True)).sum()
+            batch = self._data.batch(rows, training=True)
+            return surrogate(model, lambda: self._task.loss(model, batch)).sum()
 
         rows = {
             name: tensor.index_select(0, index.flatten()).unflatten(0, index.shape)
@@ -419,7 +421,8 @@ def saved_bytes(task: AnyTask, settings: Settings, data: Data) -> int:
     if dialled(model):  # else it would say that they are missing, in a run that has its own
         Dials.constant(model)
     with torch.random.fork_rng(), torch.autograd.graph.saved_tensors_hooks(count, identity):
-        task.loss(model, on_cpu.batch(rows, training=True))
+        batch = on_cpu.batch(rows, training=True)
+        surrogate(model, lambda: task.loss(model, batch))
     return saved
 
 
