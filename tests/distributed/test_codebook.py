@@ -136,7 +136,7 @@ def test_batches_of_their_own_in_ddp(found: Found) -> None:
 def test_a_node_is_that_of_one_process(found: Found, world: int) -> None:
     own = found(world, "nodes")
     first = own[0]
-    for name in ("relaxed", "hard", "straight through"):
+    for name in ("relaxed", "hard", "straight through", "second order", "ZGR", "rotation"):
         assert first[f"error, {name}"] < 1e-5
     assert first["sampled as one"]
     for one in own:
@@ -152,11 +152,11 @@ def test_a_node_is_that_of_one_process(found: Found, world: int) -> None:
 def test_all_ranks_go_on_with_the_same_values_and_gradients(found: Found, world: int) -> None:
     """To the bit, gates and noise included: replicated layers stay equal without averaging."""
     first, *others = found(world, "nodes")
-    assert len(first["values"]) == 12
+    assert len(first["values"]) == 24
     for one in others:
         assert torch.equal(one["values"], first["values"])
         assert torch.equal(one["sampled"], first["sampled"])
-        for name in ("relaxed", "hard", "straight through"):
+        for name in ("relaxed", "hard", "straight through", "second order", "ZGR", "rotation"):
             for own, other in zip(
                 one[f"gradients, {name}"], first[f"gradients, {name}"], strict=True
             ):
