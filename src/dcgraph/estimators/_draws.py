@@ -39,6 +39,19 @@ class Draw:
         """beta, but never 0: the choice is then as good as certain."""
         return at_least(self.beta, _SMALLEST)
 
+    def log_p(self) -> Float[Tensor, "*batch categories"]:
+        """log softmax(theta / beta), without gradient.
+
+        Not as the log of the softmax: that is 0 from a lead of about 100 beta on, which is any lead
+        at a small beta, and then says no more by how much one is behind.
+        """
+        theta = self.theta.detach()
+        if self.mask is not None:
+            theta = theta.masked_fill(~self.mask, -math.inf)
+        lead = theta - theta.amax(-1, keepdim=True)
+        excluded = theta == -math.inf  # NaN in a row that has no category
+        return (lead / self.scale).log_softmax(-1).masked_fill(excluded, -math.inf)
+
     def finite(self) -> Tensor:
         """theta with 0 in the place of -inf."""
         theta = self.theta if self.mask is None else self.theta.masked_fill(~self.mask, -math.inf)
