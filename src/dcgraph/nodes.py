@@ -29,6 +29,7 @@ from .estimators import (
     check_estimator,
     get_estimator,
 )
+from .estimators._draws import check_gumbel
 from .estimators._loss import Player, Sampling, call_of, sampling_only
 from .functional import one_hot, sample
 from .noise import Noise, draw_gumbel_in, drawn_alike, is_zero
@@ -78,6 +79,7 @@ class Categorical(Dialled):
         check_choice("noise", noise, get_args(Distribution))
         check_choice("decode", decode, get_args(Decode))
         check_estimator(estimator)
+        check_gumbel(estimator, noise)
         self.estimator = estimator
         self.decode = decode
         self.noise: Distribution = noise
@@ -144,11 +146,10 @@ class Categorical(Dialled):
         if self.training:
             self.note_training()
             tau, beta = self.dial("tau"), self.dial("beta")
+            check_gumbel(self.estimator, noise)
             noise = _noise_in(rows, noise, beta, logits, generator)
             if self.needs_loss:
-                call = call_of(
-                    *(logits, tau, beta, mask, noise, generator, self.control, self.estimator)
-                )
+                call = call_of(logits, tau, beta, mask, noise, generator, self.control)
                 player = self.player()
                 z = sampling_only(call) if player is None else player.choose(call)
                 return z.to(logits.dtype), None

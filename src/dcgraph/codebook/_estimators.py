@@ -23,7 +23,7 @@ from .._checks import Dial
 from .._philox import draw_gumbel_of
 from ..estimators._draws import at_least, check_gumbel
 from ..estimators._imle import balanced_step
-from ..noise import Noise, is_zero, random_keys
+from ..noise import Noise, random_keys
 from ._events import Mixture
 from ._functions import make_problem, rows_at, solve
 from ._moved import Kind, critical_steps, mix_moved
@@ -506,9 +506,10 @@ def log_probability(
     index = choice.reshape(p.tau.shape)
     _, lse, _, _ = solve(p, mixes=False, chooses=False)
     log_p = (_logit(p, rows_at(p, index)) / p.tau - lse).reshape(batch)
-    if isinstance(beta, Tensor):
-        return torch.where(beta.reshape(beta.shape[:-1] or ()) > 0, log_p, log_p.detach())
-    return log_p.detach() if is_zero(beta) else log_p
+    # Where beta is 0 there is nothing to learn: the gradient is 0, as in estimators._loss.
+    learns = torch.as_tensor(beta, device=log_p.device) > 0
+    learns = learns.squeeze(-1) if learns.ndim else learns
+    return torch.where(learns, log_p, log_p.detach())
 
 
 CODEBOOK_ESTIMATORS: dict[str, CodebookEstimator] = {

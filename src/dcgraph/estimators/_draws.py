@@ -9,9 +9,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from .._checks import Dial, check_dial, check_one_per_row
+from .._checks import Dial, check_dial, check_logits, check_mask, check_one_per_row, check_rows
 from ..functional import gumbel_softmax, one_hot, sample, straight_through
-from ..noise import Noise, draw_gumbel, is_zero, standard_noise
+from ..noise import Noise, check_noise, draw_gumbel, is_zero, standard_noise
 
 _SMALLEST = 1e-6
 """In the place of a noise scale of 0, where something is divided by it."""
@@ -38,6 +38,19 @@ class Draw:
     def scale(self) -> Dial:
         """beta, but never 0: the choice is then as good as certain."""
         return at_least(self.beta, _SMALLEST)
+
+    def log_p(self) -> Float[Tensor, "*batch categories"]:
+        """log softmax(theta / beta), without gradient.
+
+        Not as the log of the softmax: that is 0 from a lead of about 100 beta on, which is any lead
+        at a small beta, and then says no more by how much one is behind.
+        """
+        theta = self.theta.detach()
+        if self.mask is not None:
+            theta = theta.masked_fill(~self.mask, -math.inf)
+        lead = theta - theta.amax(-1, keepdim=True)
+        excluded = theta == -math.inf  # NaN in a row that has no category
+        return (lead / self.scale).log_softmax(-1).masked_fill(excluded, -math.inf)
 
     def finite(self) -> Tensor:
         """theta with 0 in the place of -inf."""
@@ -86,13 +99,37 @@ def draw(
     return Draw(theta, index, hard, kept, tau, beta, mask)
 
 
+def checked(
+    logits: Tensor, tau: Dial, beta: Dial, mask: Tensor | None, noise: Noise | None
+) -> Tensor:
+    """theta in at least float32 and -inf where masked, after a look at all arguments."""
+    check_logits(logits, -1)
+    for name, dial in (("tau", tau), ("beta", beta)):
+        check_dial(name, dial)
+        check_one_per_row(name, dial, "logits", logits, -1)
+    check_noise(noise, logits)
+    theta = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    if mask is not None:
+        check_mask(mask, theta)
+        theta = theta.masked_fill(~mask, -math.inf)
+    check_rows(theta, -1)
+    return theta
+
+
 def at_least(dial: Dial, smallest: float) -> Dial:
     return dial.clamp(min=smallest) if isinstance(dial, Tensor) else max(dial, smallest)
 
 
+NEEDS_GUMBEL = (
+    *("gumbel_rao", "zgr", "reinmax", "reinmax_rao", "reinmax_cv"),
+    *("reinforce", "rebar", "relax", "topk_sparsemax", "enumeration"),
+)
+"""Estimators whose formula says with which probability something is chosen."""
+
+
 def check_gumbel(estimator: str, noise: Noise | None) -> None:
     """Reversed noise chooses by another distribution than softmax(theta / beta)."""
-    if isinstance(noise, str) and noise == "reversed":
+    if estimator in NEEDS_GUMBEL and isinstance(noise, str) and noise == "reversed":
         raise ValueError(
             f"estimator={estimator!r} needs choices from softmax(theta / beta), which "
             'noise="reversed" does not draw; use noise="gumbel", or a relaxed or straight-through '

@@ -34,7 +34,6 @@ def gumbel_rao(
     check_gumbel("gumbel_rao", noise)
     check_samples(samples)
     drawn = draw(logits, tau, beta, mask, noise, generator)
-    log_p = drawn.softmax(drawn.scale).detach().log()
     fresh = fresh_noise(drawn.theta, samples, generator)
-    moved = drawn.moved(conditional(log_p, drawn.hard, fresh) * drawn.scale)
+    moved = drawn.moved(conditional(drawn.log_p(), drawn.hard, fresh) * drawn.scale)
     return drawn.with_gradient_of(drawn.softmax(tau, moved).mean(0), logits.dtype)

@@ -101,6 +101,8 @@ class _Map(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         perturbed, hard, step = ctx.saved_tensors
+        if not g.numel():
+            return g, None, None, None, None
         if not ctx.adapts:
             return (hard - _map(perturbed - step * g, hard)) / step, None, None, None, None
         length = balanced_step(critical_steps(perturbed, hard, g), g.abs().amax(), step)

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from .._checks import Dial, may_read, read
 from ..functional import gumbel_softmax, one_hot, sample
 from ..noise import Noise, draw_gumbel, is_zero, standard_noise
-from ._draws import at_least, check_gumbel
+from ._draws import at_least, checked
 from ._sparse import project_sparsemax
 
 __all__ = ["ControlVariate", "enumeration", "rebar", "reinforce", "relax", "topk_sparsemax"]
@@ -45,11 +45,12 @@ class Call:
         return at_least(self.beta, _SMALLEST)
 
     def log_p(self) -> Tensor:
-        """Of softmax(theta / beta); where beta is 0 nothing is left to learn, and no gradient."""
+        """Of softmax(theta / beta). Where beta is 0 there is nothing to learn: the gradient is 0."""
         log_p = (self.theta / self.scale).log_softmax(-1)
-        if isinstance(self.beta, Tensor):
-            return torch.where(self.beta > 0, log_p, log_p.detach())
-        return log_p if self.beta > 0 else log_p.detach()
+        if not isinstance(self.beta, Tensor) and self.beta > 0:
+            return log_p
+        learns = torch.as_tensor(self.beta > 0, device=log_p.device)
+        return torch.where(learns, log_p, log_p.detach())
 
 
 @runtime_checkable  # for the run-time checks of the tests
@@ -181,6 +182,8 @@ def topk_sparsemax(run: Run, *, support: int = 2, limit: int = 4096) -> Float[Te
     bias for this p, and no variance. beta is not used. A chain of n choices runs the network
     support^n times, at most ``limit`` times.
     """
+    if isinstance(support, bool) or not isinstance(support, int) or support < 1:
+        raise ValueError(f"support={support}, but a sum has terms; pass a whole number >= 1.")
     return _summed(run, support, limit)
 
 
@@ -315,8 +318,8 @@ class _Relaxed:
 class _Forced:
     """Choices that are prescribed, the first category from where nothing is.
 
-    All examples of a batch choose alike; a call that makes several choices for each example goes
-    through the combinations of these.
+    All examples of a batch choose alike, except those in which the choice has no weight. A call
+    that makes several choices for each example goes through the combinations of these.
     """
 
     def __init__(self, path: list[int], support: int | None) -> None:
@@ -346,12 +349,14 @@ class _Forced:
         weight = p.gather(-1, at).squeeze(-1)
         self.weights.append(weight)
         self._look(weight, begin, count)
+        # What has no weight may be masked. Its loss does not count, but must not be infinite.
+        at = torch.where(weight.unsqueeze(-1) > 0, at, p.argmax(-1, keepdim=True))
         index = at if order is None else order.gather(-1, at)
         return one_hot(index.squeeze(-1), theta.shape[-1], theta.dtype)
 
     def _look(self, weight: Tensor, begin: int, count: int) -> None:
         """Where a choice has no weight in any example, later ones need not be gone through."""
-        if self._is_nothing:
+        if self._is_nothing or not weight.numel():
             return
         flat = weight.detach().reshape(weight.shape[0], -1)
         for place in range(count):
@@ -365,7 +370,7 @@ class _Forced:
         product = torch.ones_like(loss)
         for one in self.weights:
             _per_example(one, loss)  # its shape
-            product = product * one.reshape(one.shape[0], -1).prod(-1)
+            product = product * (one.flatten(1).prod(1) if one.ndim > 1 else one)
         return product
 
 
@@ -401,12 +406,7 @@ def call_of(
     noise: Noise | None,
     generator: torch.Generator | None,
     control: ControlVariate | None,
-    estimator: str,
 ) -> Call:
     """The call of a node, with all arguments checked as others check them."""
-    check_gumbel(estimator, noise)
-    theta = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    gumbel_softmax(theta.detach(), tau, beta=0.0, mask=mask)  # its checks
-    if mask is not None:
-        theta = theta.masked_fill(~mask, -math.inf)
+    theta = checked(logits, tau, beta, mask, noise)
     return Call(theta, tau, beta, noise, generator, control)

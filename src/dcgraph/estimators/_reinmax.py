@@ -12,6 +12,8 @@ half DARN, which is ZGR (Shekhovtsov, 2023), and unbiased for quadratic function
 
 from __future__ import annotations
 
+import math
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -130,8 +132,8 @@ def _half_of_straight_through(drawn: Draw) -> Tensor:
 
 def _midway(drawn: Draw) -> Tensor:
     """log((p + D) / 2), without gradient."""
-    p = drawn.softmax(drawn.scale).detach()
-    return ((p + drawn.hard) / 2).log()
+    log_p = drawn.log_p()
+    return torch.where(drawn.hard > 0, log_p.exp().log1p(), log_p) - math.log(2)
 
 
 def _rao(drawn: Draw, samples: int, generator: torch.Generator | None) -> Tensor:

@@ -8,8 +8,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from .._checks import Dial, check_dial, check_logits, check_mask, check_one_per_row, check_rows
-from ..noise import Noise, check_noise, is_zero, standard_noise
+from .._checks import Dial
+from ..noise import Noise, is_zero, standard_noise
+from ._draws import checked
 
 __all__ = ["entmax15", "project_entmax15", "project_sparsemax", "sparsemax"]
 
@@ -109,16 +110,7 @@ def _perturbed(
     generator: torch.Generator | None,
 ) -> tuple[Tensor, torch.dtype]:
     """(theta + beta G) / tau, -inf where masked, and the dtype to hand back."""
-    check_logits(logits, -1)
-    for name, dial in (("tau", tau), ("beta", beta)):
-        check_dial(name, dial)
-        check_one_per_row(name, dial, "logits", logits, -1)
-    check_noise(noise, logits)
-    theta = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    if mask is not None:
-        check_mask(mask, theta)
-        theta = theta.masked_fill(~mask, -math.inf)
-    check_rows(theta, -1)
+    theta = checked(logits, tau, beta, mask, noise)
     excluded = theta == -math.inf
     perturbed = theta.masked_fill(excluded, 0.0)
     if not is_zero(beta):
