@@ -144,11 +144,9 @@ def mixtures(
         cells = _cells(best(residual), undirected)
         score = _of_trees(residual, cells)
         gap = score.squeeze(-1) - (residual * mu).sum((-2, -1))
-        shared = _of_trees(_sum(cells, torch.ones_like(score), n), state.cells) + 1
-        known = (state.active & (shared > cells.shape[-1])).any(-1)
-        done = whole & (known | (gap <= state.enough))
+        done = whole & (gap <= state.enough)
         joins = (whole & ~done).nonzero().squeeze(-1)
-        state = _join(state, joins, cells[joins], shared[joins])
+        state = _join(state, joins, cells[joins])
         state = state._replace(scores=_of_trees(residual, state.cells))
         finished.append(state.of(done))
         state = state.of(~done)
@@ -187,42 +185,42 @@ def _move(state: _State) -> tuple[_State, Bool[Tensor, " graphs"]]:
     return state._replace(active=active, weights=weights), ~blocks.any(-1)
 
 
-def _join(state: _State, graphs: Tensor, cells: Tensor, shared: Tensor) -> _State:
+def _join(state: _State, graphs: Tensor, cells: Tensor) -> _State:
     """With one more tree, of weight 0 for now, in each of some graphs."""
     if state.active[graphs].all(-1).any():
-        more = (0, _SLOTS)
-        state = state._replace(
-            cells=F.pad(state.cells, (0, 0, *more)),
-            shared=F.pad(state.shared, (*more, *more)),
-            active=F.pad(state.active, more),
-            weights=F.pad(state.weights, more),
-        )
-        shared = F.pad(shared, more)
+        state = _with_free(state, _SLOTS)
     slot = (~state.active[graphs]).long().argmax(-1)
-    shared = shared.scatter(-1, slot.unsqueeze(-1), cells.shape[-1] + 1.0)
     at = (graphs, slot)
+    state = state._replace(cells=state.cells.index_put(at, cells.squeeze(-2)))
+    tree = _sum(cells, torch.ones_like(state.weights[graphs, :1]), state.theta.shape[-1])
+    shared = _of_trees(tree, state.cells[graphs]) + 1
     return state._replace(
-        cells=state.cells.index_put(at, cells.squeeze(-2)),
         shared=state.shared.index_put(at, shared).mT.index_put(at, shared),
         active=state.active.index_put(at, torch.ones_like(slot, dtype=torch.bool)),
+    )
+
+
+def _with_free(state: _State, slots: int) -> _State:
+    more = (0, slots)
+    return state._replace(
+        cells=F.pad(state.cells, (0, 0, *more)),
+        scores=F.pad(state.scores, more),
+        shared=F.pad(state.shared, (*more, *more)),
+        active=F.pad(state.active, more),
+        weights=F.pad(state.weights, more),
     )
 
 
 def _collect(parts: list[_State]) -> Mixtures:
     """In the order of the batch."""
     slots = max(part.weights.shape[-1] for part in parts)
-    order = torch.cat([part.graph for part in parts]).argsort()
-
-    def all_of(name: str, dims: int) -> Tensor:
-        padded = []
-        for part in parts:
-            more = (0, slots - part.weights.shape[-1])
-            padded.append(
-                F.pad(getattr(part, name), (0, 0, *more) if name == "cells" else more * dims)
-            )
-        return torch.cat(padded)[order]
-
-    return Mixtures(all_of("cells", 1), all_of("weights", 1), all_of("shared", 2))
+    even = [_with_free(part, slots - part.weights.shape[-1]) for part in parts]
+    order = torch.cat([part.graph for part in even]).argsort()
+    return Mixtures(
+        cells=torch.cat([part.cells for part in even])[order],
+        weights=torch.cat([part.weights for part in even])[order],
+        shared=torch.cat([part.shared for part in even])[order],
+    )
 
 
 def _change(
