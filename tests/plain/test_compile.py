@@ -201,6 +201,20 @@ def test_edges_of_trees_equal_eager_given_the_noise(structure: str) -> None:
     torch.testing.assert_close(*gradients)
 
 
+@pytest.mark.parametrize("structure", ["arborescence", "spanning_tree"])
+def test_compiled_code_leaves_sparsemap_to_python(structure: str) -> None:
+    torch.manual_seed(0)
+    node = dc.structures.TreeEdges(structure, estimator="sparsemap")
+    theta, noise = torch.randn(3, 5, 5, requires_grad=True), dc.gumbel([3, 5, 5])
+    weights = torch.randn(5, 5)
+
+    def loss(theta: Tensor) -> Tensor:
+        return (node(theta, noise=noise) * weights).sum()
+
+    found = [[f(theta), *torch.autograd.grad(f(theta), theta)] for f in (loss, torch.compile(loss))]
+    torch.testing.assert_close(*found)
+
+
 def test_a_large_node_compiles() -> None:
     torch.manual_seed(0)
     node = dc.Discrete(4, 5000, residual="none")

@@ -188,6 +188,25 @@ def test_a_run_on_cuda_can_be_resumed(task: Parity, stop: int, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("structure", ["arborescence", "spanning_tree"])
+def test_sparsemap_equals_that_of_the_cpu_and_is_not_captured(structure: str) -> None:
+    torch.manual_seed(0)
+    theta, weights = torch.randn(4, 7, 7, requires_grad=True), torch.randn(7, 7)
+    used = torch.arange(7) < torch.tensor([[7], [6], [3], [1]])
+    sparsemap = dc.structures.STRUCTURES[structure].sparsemap
+    found = []
+    for device in ("cpu", "cuda"):
+        there = theta.to(device)
+        mu = sparsemap(there, None, used.to(device))
+        (gradient,) = torch.autograd.grad((mu * weights.to(device)).sum(), theta)
+        found.append((mu.cpu(), gradient))
+    torch.testing.assert_close(*found)
+    on_gpu = theta.detach().cuda()
+    graph = torch.cuda.CUDAGraph()
+    with pytest.raises(RuntimeError, match="cannot capture"), torch.cuda.graph(graph):
+        sparsemap(on_gpu)
+
+
+@pytest.mark.parametrize("structure", ["arborescence", "spanning_tree"])
 def test_captured_edges_of_trees_and_their_gradient(structure: str) -> None:
     torch.manual_seed(0)
     node = dc.structures.TreeEdges(structure).cuda()

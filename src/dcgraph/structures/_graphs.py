@@ -78,6 +78,15 @@ def check_exists(exists: Bool[Tensor, "*batch 1"], structure: str = "tree") -> N
         )
 
 
+def only_allowed(mu: Float[Tensor, "*batch n n"], of: Graph) -> Float[Tensor, "*batch n n"]:
+    """Without the edges that stand for padding; nothing where there is no tree."""
+    # Only there does a used node hang on a forbidden edge.
+    wrong = (mu > 0) & ~of.allowed & of.has_parent.unsqueeze(-1)
+    exists = ~wrong.flatten(-2).any(-1, keepdim=True)
+    check_exists(exists)
+    return mu.masked_fill(~(of.allowed & exists.unsqueeze(-1)), 0.0)
+
+
 def _check_used(used: Tensor, scores: Tensor) -> None:
     if not isinstance(used, Tensor) or used.dtype != torch.bool:
         kind = used.dtype if isinstance(used, Tensor) else type(used).__name__

@@ -15,6 +15,7 @@ from ..functional import one_hot
 from ..nodes import Categorical, Decode
 from ..noise import Noise, check_noise, standard_noise
 from . import arborescence, one_parent, spanning_tree
+from ._active_set import STEPS
 from ._graphs import graph
 
 
@@ -28,6 +29,15 @@ class Structure(Protocol):
 
     def marginals(
         self, scores: Tensor, mask: Tensor | None = None, used: Tensor | None = None
+    ) -> Tensor: ...
+
+    def sparsemap(
+        self,
+        scores: Tensor,
+        mask: Tensor | None = None,
+        used: Tensor | None = None,
+        *,
+        steps: int = STEPS,
     ) -> Tensor: ...
 
     def argmax(
@@ -52,12 +62,20 @@ STRUCTURES: dict[str, Structure] = {
 }
 
 
+RELAXATIONS = ("marginals", "sparsemap")
+"""The estimators of a :class:`TreeEdges`: functions of its structure."""
+
+_ESTIMATOR = "estimator of TreeEdges"
+
+
 class TreeEdges(Categorical):
     r"""A choice of a tree: scores [..., child, parent] in, (relaxed or hard) edges out.
 
     In training mode the marginals of all edges under the perturbed scores,
-    :math:`\mu((\theta + \beta G)/\tau)`, the stochastic softmax trick of Paulus et al. (2020). In
-    eval mode the edges of one tree, 0 or 1: the tree of the largest score, or with
+    :math:`\mu((\theta + \beta G)/\tau)`, the stochastic softmax trick of Paulus et al. (2020); or
+    with ``estimator="sparsemap"`` the nearest mixture of trees to the same scores (Niculae et al.
+    2018), in which most edges are exactly 0. See :func:`arborescence.sparsemap` for what it costs.
+    In eval mode the edges of one tree, 0 or 1: the tree of the largest score, or with
     ``decode="sample"`` an exact draw of p(T; theta), whatever beta was used in training.
 
     A row of directed edges belongs to a child and has one parent, none for the root, node 0, and
@@ -65,6 +83,8 @@ class TreeEdges(Categorical):
 
     Args:
         structure: a name in ``dcgraph.structures.STRUCTURES``.
+        estimator: "marginals" or "sparsemap". The estimators of :class:`dcgraph.Categorical` are
+            for one row, and a node that chooses a tree takes none of them.
         decode, noise: see :class:`dcgraph.Categorical`.
 
     >>> import torch
@@ -76,11 +96,18 @@ class TreeEdges(Categorical):
     """
 
     def __init__(
-        self, structure: str, *, decode: Decode = "argmax", noise: Distribution = "gumbel"
+        self,
+        structure: str,
+        *,
+        estimator: str = "marginals",
+        decode: Decode = "argmax",
+        noise: Distribution = "gumbel",
     ) -> None:
         super().__init__(decode=decode, noise=noise)
         check_choice("structure", structure, STRUCTURES)
+        check_choice(_ESTIMATOR, estimator, RELAXATIONS)
         self.structure = structure
+        self.estimator = estimator
 
     def forward(
         self,
@@ -122,18 +149,21 @@ class TreeEdges(Categorical):
         noise: Noise | None = None,
         generator: torch.Generator | None = None,
     ) -> tuple[Float[Tensor, "*batch n n"] | None, Int[Tensor, "*batch n"] | None]:
-        """Marginals in training mode, or the parents (-1: none) in eval mode; the other is None."""
+        """Relaxed edges in training mode, parents (-1: none) in eval mode; the other is None."""
         structure = STRUCTURES[self.structure]
         noise = self.noise if noise is None else noise
         if self.training:
             self.note_training()
+            check_choice(_ESTIMATOR, self.estimator, RELAXATIONS)
             check_dial("tau", self.tau)
             check_dial("beta", self.beta)
             check_noise(noise, logits)
             theta = logits.to(torch.promote_types(logits.dtype, torch.float32))
             gumbel = standard_noise(noise, theta, generator)
             perturbed = torch.addcmul(theta, gumbel, self.beta.to(theta.dtype)) / self.tau
-            return structure.marginals(perturbed, mask, rows).to(logits.dtype), None
+            sparse = self.estimator == "sparsemap"
+            relax = structure.sparsemap if sparse else structure.marginals
+            return relax(perturbed, mask, rows).to(logits.dtype), None
         check_choice("decode", self.decode, ("argmax", "sample"))
         if self.decode == "argmax":
             return None, structure.argmax(logits, mask, rows)
@@ -144,4 +174,4 @@ class TreeEdges(Categorical):
 
     def extra_repr(self) -> str:
         noise = "" if self.noise == "gumbel" else f", noise={self.noise!r}"
-        return f"{self.structure!r}, decode={self.decode!r}{noise}"
+        return f"{self.structure!r}, estimator={self.estimator!r}, decode={self.decode!r}{noise}"

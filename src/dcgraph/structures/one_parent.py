@@ -13,9 +13,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from ..noise import Noise, check_noise, standard_noise
+from ._active_set import STEPS, check_steps
 from ._graphs import FORBIDDEN, check_exists, graph, parents
 
-__all__ = ["argmax", "log_partition", "marginals", "sample"]
+__all__ = ["argmax", "log_partition", "marginals", "sample", "sparsemap"]
 
 _CHOICE = "choice of parents"
 
@@ -53,6 +54,41 @@ def marginals(
     given = graph(scores, mask, used)
     check_exists((given.allowed.any(-1) | ~given.has_parent).all(-1, keepdim=True), _CHOICE)
     return given.theta.softmax(-1).masked_fill(~given.allowed, 0.0).to(scores.dtype)
+
+
+def sparsemap(
+    scores: Float[Tensor, "*batch n n"],
+    mask: Bool[Tensor, "..."] | None = None,
+    used: Bool[Tensor, "..."] | None = None,
+    *,
+    steps: int = STEPS,
+) -> Float[Tensor, "*batch n n"]:
+    r"""The sparsemax of each row (Martins and Astudillo 2016), which is computed in closed form.
+
+    .. math:: \mu_{cp} = \max(\theta_{cp} - t_c, 0) , \quad \sum_p \mu_{cp} = 1
+
+    ``steps`` is there because :func:`arborescence.sparsemap` has it, and changes nothing.
+
+    >>> import torch
+    >>> sparsemap(torch.tensor([[0.0, 0.0, 0.0], [1.0, 0.0, 0.5], [2.0, 0.0, 0.0]]))
+    tensor([[0.0000, 0.0000, 0.0000],
+            [0.7500, 0.0000, 0.2500],
+            [1.0000, 0.0000, 0.0000]])
+    """
+    check_steps(steps)
+    given = graph(scores, mask, used)
+    check_exists((given.allowed.any(-1) | ~given.has_parent).all(-1, keepdim=True), _CHOICE)
+    return _sparsemax(given.theta).masked_fill(~given.allowed, 0.0).to(scores.dtype)
+
+
+def _sparsemax(theta: Float[Tensor, "*rows n"]) -> Float[Tensor, "*rows n"]:
+    """Of k categories above the threshold t, whose scores sum to s, t is (s - 1) / k."""
+    theta = theta - theta.detach().amax(-1, keepdim=True)
+    falling = theta.sort(-1, descending=True).values
+    k = torch.arange(1, theta.shape[-1] + 1, device=theta.device)
+    threshold = (falling.cumsum(-1) - 1) / k
+    support = (falling > threshold).sum(-1, keepdim=True)
+    return torch.relu(theta - threshold.gather(-1, support - 1))
 
 
 def argmax(

@@ -19,9 +19,10 @@ from torch import Tensor
 from .._checks import check_mask
 from ..noise import Noise
 from . import arborescence
-from ._graphs import FORBIDDEN, graph, parents
+from ._active_set import STEPS, active_set
+from ._graphs import FORBIDDEN, graph, only_allowed, parents
 
-__all__ = ["argmax", "log_partition", "marginals", "sample"]
+__all__ = ["argmax", "log_partition", "marginals", "sample", "sparsemap"]
 
 
 def log_partition(
@@ -53,6 +54,28 @@ def marginals(
     """
     towards_root = arborescence.marginals(*_both_ways(scores, mask), used)
     return towards_root + towards_root.mT
+
+
+def sparsemap(
+    scores: Float[Tensor, "*batch n n"],
+    mask: Bool[Tensor, "..."] | None = None,
+    used: Bool[Tensor, "..."] | None = None,
+    *,
+    steps: int = STEPS,
+) -> Float[Tensor, "*batch n n"]:
+    """The nearest mixture of trees, a symmetric matrix; see :func:`arborescence.sparsemap`.
+
+    The distance counts each edge once.
+
+    >>> import torch
+    >>> sparsemap(torch.tensor([[0.0, 0.0, 0.0], [1.0, 0.0, 0.0], [2.0, 1.4, 0.0]]))
+    tensor([[0.0000, 0.3000, 1.0000],
+            [0.3000, 0.0000, 0.7000],
+            [1.0000, 0.7000, 0.0000]])
+    """
+    given = graph(*_both_ways(scores, mask), used)
+    lower = only_allowed(active_set(given.theta, _prim, True, steps), given)
+    return (lower + lower.mT).to(scores.dtype)
 
 
 def argmax(
@@ -93,6 +116,23 @@ def _both_ways(scores: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | No
         mask = mask.expand(scores.shape).tril(-1)
         mask = mask | mask.mT
     return lower + lower.mT, mask
+
+
+def _prim(theta: Float[Tensor, "*batch n n"]) -> Int[Tensor, "*batch n"]:
+    """The same trees as parents, by fewer and larger operations: each node joins by its best edge.
+
+    Not for :func:`argmax`, since a node without an allowed edge gets a parent here too.
+    """
+    node = torch.arange(theta.shape[-1], device=theta.device)
+    joined = (node == 0).expand(theta.shape[:-1])
+    best, parent = theta[..., 0], torch.zeros_like(joined, dtype=torch.long)
+    for _ in range(theta.shape[-1] - 1):
+        new = best.masked_fill(joined, -torch.inf).argmax(-1, keepdim=True)
+        joined = joined | (node == new)
+        to_new = theta.gather(-1, new.unsqueeze(-2).expand(*theta.shape[:-1], 1)).squeeze(-1)
+        better = ~joined & (to_new > best)
+        best, parent = torch.where(better, to_new, best), torch.where(better, new, parent)
+    return parent
 
 
 def _kruskal(theta: Float[Tensor, "*batch n n"]) -> Bool[Tensor, "*batch n n"]:
