@@ -11,22 +11,16 @@ takes about half a minute for each estimator. It writes benchmarks/results/estim
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
 import torch
 from common import Contender, Record, main, markdown, peak, records, seconds_per_step
 from torch import Tensor, nn
 
 import dcgraph as dc
-from dcgraph import estimators
 from dcgraph.codebook._estimators import CODEBOOK_ESTIMATORS
-from dcgraph.estimators import ESTIMATORS
-
-LOSS_ESTIMATORS: dict[str, Any] = getattr(estimators, "LOSS_ESTIMATORS", {})
-"""Those that must call the loss themselves."""
+from dcgraph.estimators import ESTIMATORS, LOSS_ESTIMATORS
 
 BASE = "gumbel_softmax"
 ONLY_LOSS = "the loss only"  # no choice at all: what every row pays
@@ -63,14 +57,13 @@ class Step:
     def __init__(self, name: str, place: Place, data: tuple[Tensor, ...], rows: int) -> None:
         self.input = data[0][:rows].detach().requires_grad_()
         self.weights = data[1]
-        self.calls = 0
+        self.calls = 0  # of the loss, in the last run
         self.node: nn.Module
         if name == ONLY_LOSS:
             self.node = nn.Identity()
             return
         if place.dim is None:
-            given = {"categories": place.categories} if name == "relax" else {}
-            self.node = dc.Categorical(estimator=name, **given)  # type: ignore[arg-type]
+            self.node = dc.Categorical(estimator=name, categories=place.categories)
         else:
             size = place.dim, place.categories
             node = dc.Discrete(*size, codebook="tied", estimator=name, residual="none")
@@ -96,7 +89,8 @@ class Step:
 
     def run(self, times: int) -> None:
         for _ in range(times):
-            surrogate(self.node, self.loss).sum().backward()
+            self.calls = 0
+            dc.surrogate(self.node, self.loss).sum().backward()
             for value in self.learned:
                 value.grad = None
 
@@ -107,12 +101,6 @@ class Step:
             self.run(1)
         gradients = sum(value.numel() * value.element_size() for value in self.learned)
         return None if found[0] is None else max(0, found[0] - gradients)
-
-
-def surrogate(node: nn.Module, closure: Callable[[], Tensor]) -> Tensor:
-    """The loss, with the gradient of estimators that call it themselves."""
-    made: Callable[..., Tensor] | None = getattr(dc, "surrogate", None)
-    return closure() if made is None else made(node, closure)
 
 
 def data_of(place: Place, device: str) -> tuple[Tensor, ...]:
@@ -161,10 +149,7 @@ def measure_at(place: Place, names: list[str], device: str) -> list[Record]:
             row["left_out"] = why
             continue
         step = Step(row["estimator"], place, data, place.vectors)
-        row |= {"bytes": step.bytes(), "makes_logits": step.makes_logits}
-        step.calls = 0
-        step.run(1)
-        row["calls"] = step.calls
+        row |= {"bytes": step.bytes(), "makes_logits": step.makes_logits, "calls": step.calls}
         steps.append((row, step))
     contenders = [Contender(row["estimator"], 1, step.run) for row, step in steps]
     long = device == "cpu" and place.categories > 4096
