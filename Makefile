@@ -66,6 +66,7 @@ tables: .venv/dev  ## put the tables of the docs in their places, from the recor
 
 bench: .venv/dev  ## speed against torch's own and the plain way, as ratios from one run
 	$(BIN)/python benchmarks/relaxation.py
+	$(BIN)/python benchmarks/estimators.py
 	$(BIN)/python benchmarks/population.py
 	$(BIN)/python benchmarks/listops.py
 	$(BIN)/python benchmarks/mix.py

@@ -1,16 +1,17 @@
-"""What the benchmarks share: timing in turns, one record per device, tables from the records."""
+"""What the benchmarks share: timing in turns, peak memory, a record per device, tables of them."""
 
 from __future__ import annotations
 
 import argparse
 import csv
+import ctypes
 import io
 import json
 import os
 import platform
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -168,3 +169,38 @@ def seconds_per_step(
                 contender.run(count)
             own.append(seconds[0] / count)
     return times
+
+
+@contextmanager
+def peak(device: str) -> Iterator[list[int | None]]:
+    """Bytes at most in use inside, beyond those before; None where that cannot be measured."""
+    found: list[int | None] = []
+    if device == "cuda":
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        yield found
+        torch.cuda.synchronize()
+        found.append(torch.cuda.max_memory_allocated() - before)
+        return
+    resets = Path("/proc/self/clear_refs")  # Linux: writing 5 forgets the peak so far
+    if not resets.exists():
+        yield found
+        found.append(None)
+        return
+    _give_back_freed_memory()
+    resets.write_text("5")
+    resident = _resident("VmRSS")
+    yield found
+    found.append(_resident("VmHWM") - resident)
+
+
+def _give_back_freed_memory() -> None:
+    """Else what an earlier run has freed, but the process still has, would not count again."""
+    with suppress(OSError, AttributeError):  # there are other C libraries
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
+
+
+def _resident(name: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * int(next(line for line in lines if line.startswith(name)).split()[1])

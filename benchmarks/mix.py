@@ -10,19 +10,17 @@ It writes benchmarks/results/mix-DEVICE.json.
 
 from __future__ import annotations
 
-import ctypes
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from common import Record, csv_of, main, markdown, records
+from common import Record, csv_of, main, markdown, peak, records
 from torch import Tensor
 
 import dcgraph as dc
@@ -140,41 +138,6 @@ def _event_seconds(run: Run, times: int = 1) -> float:
     end.record()
     end.synchronize()
     return float(start.elapsed_time(end)) / 1000 / times
-
-
-@contextmanager
-def peak(device: str) -> Iterator[list[int | None]]:
-    """Bytes at most in use inside, beyond those before; None where that cannot be measured."""
-    found: list[int | None] = []
-    if device == "cuda":
-        torch.cuda.synchronize()
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
-        yield found
-        torch.cuda.synchronize()
-        found.append(torch.cuda.max_memory_allocated() - before)
-        return
-    resets = Path("/proc/self/clear_refs")  # Linux: writing 5 forgets the peak so far
-    if not resets.exists():
-        yield found
-        found.append(None)
-        return
-    _give_back_freed_memory()
-    resets.write_text("5")
-    resident = _resident("VmRSS")
-    yield found
-    found.append(_resident("VmHWM") - resident)
-
-
-def _give_back_freed_memory() -> None:
-    """Else what an earlier run has freed, but the process still has, would not count again."""
-    with suppress(OSError, AttributeError):  # there are other C libraries
-        ctypes.CDLL("libc.so.6").malloc_trim(0)
-
-
-def _resident(name: str) -> int:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return 1024 * int(next(line for line in lines if line.startswith(name)).split()[1])
 
 
 @contextmanager

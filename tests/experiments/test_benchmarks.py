@@ -238,3 +238,65 @@ def test_several_gpus_are_computed_from_the_record_of_one(
     weights = sum(p.numel() for p in population.Plain().parameters())
     assert most[5] == f"{16 * weights * 63 / 1e6:.0f}"
     assert population.checkpoint_bytes(10, 3, average=True) == 600
+
+
+def test_every_estimator_is_measured_or_has_a_reason(
+    script: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    estimators = script("estimators")
+    monkeypatch.setattr(importlib.import_module("common"), "_BLOCK", 0.0)
+    monkeypatch.setattr(estimators, "SECONDS", 0.0)
+    places = estimators.Place(16, 5), estimators.Place(16, 5, 3)
+    monkeypatch.setattr(estimators, "PLACES", places)
+    record = {"device": "some CPU cores", **estimators.measure("cpu")}
+    monkeypatch.setattr(estimators, "records", lambda name: [record])
+    loss, logits = estimators.LOSS_ESTIMATORS, estimators.ESTIMATORS
+    names = {*logits, *loss, *estimators.CODEBOOK_ESTIMATORS, estimators.ONLY_LOSS}
+    found = {(row["estimator"], row["dim"]): row for row in record["rows"]}
+    assert found.keys() == {(name, dim) for name in names for dim in (None, 3)}
+    for (name, dim), row in found.items():
+        for_codebooks = dim is None and name not in {*logits, *loss, estimators.ONLY_LOSS}
+        if name in estimators.LEFT_OUT or for_codebooks:
+            assert "left_out" in row and "seconds" not in row
+        else:
+            assert row["times"] > 0 and row["seconds"] > 0 and row["calls"] > 0
+            assert (row["calls"] > 1) == (name in loss)
+    assert found["gumbel_softmax", 3]["times"] == 1
+    lines = {cells[0].strip("`"): cells for cells in cells(estimators.table("cpu"))}
+    assert lines.keys() == names - estimators.LEFT_OUT.keys()
+    assert lines["rebar"][1] == "3" and lines["gumbel_softmax"][1:4] == ["1", "1.00x", "1.00x"]
+    assert "Not run: `enumeration`: it calls the loss" in estimators.table("cpu")
+    assert "no record yet" in estimators.table("cuda")
+
+
+def test_an_estimator_that_would_need_too_much_memory_is_not_run(
+    script: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What 512 rows need is foreseen from 32 and 64 of them."""
+    estimators = script("estimators")
+    place = estimators.Place(512, 4)
+    seen: list[int] = []
+
+    def needed(step: Any) -> float:
+        seen.append(len(step.input))
+        return 3e9 + 1e9 * len(step.input)
+
+    monkeypatch.setattr(estimators.Step, "bytes", needed)
+    data = estimators.data_of(place, "cpu")
+    for limit, expected in ((514e9, "it needs about 515 GB"), (516e9, None)):
+        monkeypatch.setattr(estimators, "LIMIT", limit)
+        assert estimators.reason("gumbel_softmax", place, data) == expected
+    assert seen == [32, 64] * 2
+    row = {"estimator": "gumbel_rao", "left_out": "it needs about 515 GB", **vars(place)}
+    other = {"estimator": "gumbel_softmax", "seconds": 0.002, "times": 1.0, "calls": 1}
+    other |= {"bytes": 2e6, "makes_logits": False}
+    rows = [{**other, **vars(place)}, row, {**other, **vars(place), "vectors": 8}]
+    rows += [{**other, "estimator": "gumbel_rao", "times": 2.5, **vars(place), "vectors": 8}]
+    monkeypatch.setattr(estimators, "records", lambda name: [{"device": "one GPU", "rows": rows}])
+    text = estimators.table("cuda")
+    assert cells(text) == [
+        ["`gumbel_softmax`", "1", "1.00x", "1.00x", "2", "no"],
+        ["`gumbel_rao`", "1", "-", "2.50x", "2", "no"],
+    ]
+    assert "(2.0 ms, 2.0 ms)" in text
+    assert text.endswith("Not run: `gumbel_rao` (512 x 4): it needs about 515 GB.")
