@@ -49,7 +49,7 @@ def write_run(
     probes: Callable[[int], Probes] | None = None,
 ) -> None:
     """A record for each seed of a run; its curve, metrics and probes are functions of the seed."""
-    for seed in range(run.seeds):
+    for seed in run.each_seed:
         seen = curve(seed)
         record = Record(
             task=table.task,

@@ -33,6 +33,7 @@ from ..engine.errors import (
 )
 from ..figures import FIGURES, Figure
 from ..tasks import TABLES, TASKS, Entry
+from .compare import COMPARISONS, Compared, compare
 from .demo import demo
 from .figures import figure
 from .parsing import CommandError, call, summary, visible
@@ -51,17 +52,19 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "predict": predict,
     "reproduce": reproduce,
     "table": table,
+    "compare": compare,
     "figure": figure,
     "data": data,
     "playground": playground,
 }
-_NAMES: dict[str, Mapping[str, Entry] | Mapping[str, Figure]] = {
+_NAMES: dict[str, Mapping[str, Entry] | Mapping[str, Figure] | Mapping[str, Compared]] = {
     "train": TASKS,
     "search": TASKS,
     "evaluate": TASKS,
     "predict": TASKS,
     "reproduce": TABLES,
     "table": TABLES,
+    "compare": COMPARISONS,
     "figure": FIGURES,
     "data": TASKS,
 }

@@ -31,6 +31,7 @@ from .progress import show_progress
 from .train import device_of_rank
 
 if TYPE_CHECKING:
+    from ..engine.ranks import Ranks
     from ..engine.task import AnyTask
 
 RowsOfJobs = dict[tuple[str, str], list[Job]]
@@ -66,36 +67,61 @@ def reproduce(
             "tables of different tasks have no runs in common; reproduce them one after the other.",
             2,
         )
-    wanted = _wanted(tables, results, rows)
-    work = results / f".{'-'.join(names)}"
+    _wanted(tables, results, rows)  # so that a mistake in rows is answered at once
     if dry:
-        _say_what_runs(names, wanted, work, results)
+        say_what_runs(tables, results, rows)
         return
     from ..engine.ranks import started_ranks  # start-up time: torch
-    from ..engine.runs import perform  # start-up time: torch
 
     with started_ranks() as ranks:
-        ranks.by_main(partial(_say_what_runs, names, wanted, work, results))
-        on = ranks.by_each(partial(device_of_rank, device, ranks))
-        if on.type == "cpu":
-            keep_freed_memory()
-        task = get_task(tables[0].task)
+        run_missing(tables, results, ranks, rows=rows, data_dir=data_dir, device=device)
+    if not ranks.is_main:
+        return
+    task = get_task(tables[0].task)
+    for table in tables:
+        print(f"\n{as_text(table, results)}")
+        page = results / "reports" / f"{table.name}.html"
+        write_page(table, task, results, page)
+        print(f"Report: {page}.", flush=True)
+
+
+def run_missing(
+    tables: Sequence[Table],
+    results: Path,
+    ranks: Ranks,
+    *,
+    rows: Sequence[str] = (),
+    data_dir: Path | None = None,
+    device: str = "auto",
+) -> None:
+    """Make the records that some tables of one task lack; what was cut off goes on.
+
+    What depends on a choice runs when it can be made, after the runs that it is made from.
+    """
+    from ..engine.runs import perform  # start-up time: torch
+
+    task = get_task(tables[0].task)
+    on = ranks.by_each(partial(device_of_rank, device, ranks))
+    if on.type == "cpu":
+        keep_freed_memory()
+    done: RowsOfJobs | None = None
+    while (wanted := ranks.by_main(partial(_wanted, tables, results, rows))) != done:
+        ranks.by_main(partial(say_what_runs, tables, results, rows))
         jobs = [job for of_row in wanted.values() for job in of_row]
         for _ in perform(
-            *(task, jobs, work),
+            *(task, jobs, _work(tables, results)),
             device=on,
             data_dir=data_dir,
             callbacks=show_progress,
             ranks=ranks,
         ):
             pass
-    if not ranks.is_main:
-        return
-    for table in tables:
-        print(f"\n{as_text(table, results)}")
-        page = results / "reports" / f"{table.name}.html"
-        write_page(table, task, results, page)
-        print(f"Report: {page}.", flush=True)
+        done = wanted
+
+
+def _work(tables: Sequence[Table], results: Path) -> Path:
+    """The folder of what is not yet finished."""
+    return results / f".{'-'.join(table.name for table in tables)}"
 
 
 def _wanted(tables: Sequence[Table], results: Path, rows: Sequence[str]) -> RowsOfJobs:
@@ -122,10 +148,12 @@ def _named(names: Sequence[str], text: str) -> Sequence[str]:
     return found
 
 
-def _say_what_runs(tables: Sequence[str], wanted: RowsOfJobs, work: Path, results: Path) -> None:
+def say_what_runs(tables: Sequence[Table], results: Path, rows: Sequence[str] = ()) -> None:
+    """What there is, what is to run, and how long it took before."""
+    wanted, names = _wanted(tables, results, rows), [table.name for table in tables]
     records = {job: finished_record(job) for jobs in wanted.values() for job in jobs}
     done = {job: record for job, record in records.items() if record}
-    print(f"{', '.join(tables)}: {len(records)} runs, {len(done)} have a record.")
+    print(f"{', '.join(names)}: {len(records)} runs, {len(done)} have a record.")
     rows_with: dict[Settings, list[str]] = {}  # that are to run, and what needs them
     for (table, row), jobs in wanted.items():
         name = f"{table}: {row}" if len(tables) > 1 else row
@@ -145,12 +173,26 @@ def _say_what_runs(tables: Sequence[str], wanted: RowsOfJobs, work: Path, result
         lines.setdefault(of_rows, []).append(line)
         differing[of_rows].append(group[0].structure())
     for of_rows, of_groups in lines.items():
-        which = labels(differing[of_rows])
+        which = labels(differing[of_rows], between=", ")
         for line, kind in zip(of_groups, which, strict=True):
-            print(f"{line}{' (' + kind.replace('_', ', ') + ')' if kind else ''}.")
-    if any(work.glob("*.pt")):
+            print(f"{line}{f' ({kind})' if kind else ''}.")
+    if later := _later(tables, results, wanted):
+        print(f"  then: {later} runs with what the validation split chooses.")
+    if any((work := _work(tables, results)).glob("*.pt")):
         print(f"  What was cut off before goes on from its checkpoint in {work}.")
     sys.stdout.flush()
+
+
+def _later(tables: Sequence[Table], results: Path, wanted: RowsOfJobs) -> int:
+    """How many runs depend on a choice that cannot be made yet."""
+    chosen = {name for _, name in wanted}
+    return sum(
+        choice.fresh
+        for table in tables
+        for row in table.rows
+        for choice in row.choices
+        if row.name in chosen and choice.chosen(table.task, results) is None
+    )
 
 
 def _changes(records: Mapping[Job, Record]) -> str:

@@ -26,7 +26,10 @@ class Job:
 
 
 def jobs_of(table: Table, row: Row, results: Path) -> list[Job]:
-    """Every replica that a row needs. Rows that name the same run share its records."""
+    """Every replica that a row needs. Rows that name the same run share its records.
+
+    What depends on a choice is among them once the choice can be made.
+    """
     return [
         Job(
             replace(run.settings, seed=seed),
@@ -34,8 +37,8 @@ def jobs_of(table: Table, row: Row, results: Path) -> list[Job]:
             probes=run.probes,
             categories=run.categories,
         )
-        for run in row.runs
-        for seed in range(run.seeds)
+        for run in row.needed_runs(table.task, results)
+        for seed in run.each_seed
     ]
 
 
@@ -77,17 +80,17 @@ def differences(record: Record, settings: Settings) -> dict[str, tuple[Any, Any]
     }
 
 
-def labels(replicas: Sequence[Settings]) -> list[str]:
+def labels(replicas: Sequence[Settings], between: str = "_") -> list[str]:
     """A short name for each of some settings: what they differ in, except the seed.
 
-    Empty, where they differ in nothing else.
+    Empty, where they differ in nothing else. Several settings have ``between`` between them.
     """
     values = [asdict(replica) for replica in replicas]
     first = values[0] if values else {}
     differing = [
         name for name in first if name != "seed" and any(v[name] != first[name] for v in values)
     ]
-    return ["_".join(f"{name}-{_short(own[name])}" for name in differing) for own in values]
+    return [between.join(f"{name}-{_short(own[name])}" for name in differing) for own in values]
 
 
 def replica_names(replicas: Sequence[Settings]) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -34,6 +35,38 @@ class Run:
     seeds: int = 8
     probes: bool = False  # whether a figure needs the probe curves, which are kept then
     categories: bool = False  # and whether it needs what the probe read of each category
+    first: int = 0  # of the seeds
+
+    @property
+    def each_seed(self) -> range:
+        return range(self.first, self.first + self.seeds)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Runs of which the validation split chooses one, which then has ``fresh`` seeds more.
+
+    What a table shows is the test of the fresh seeds. The first of equally good runs is chosen.
+    """
+
+    tried: tuple[Run, ...]
+    fresh: int
+
+    def fresh_runs(self) -> tuple[Run, ...]:
+        """What each of the runs would be if it were chosen, in the same order."""
+        return tuple(
+            replace(run, first=run.first + run.seeds, seeds=self.fresh) for run in self.tried
+        )
+
+    def chosen(self, task: str, results: Path) -> Run | None:
+        """With its fresh seeds; None as long as a record of those tried is missing."""
+        means = []
+        for run in self.tried:
+            places = [record_of(run, seed, task, results) for seed in run.each_seed]
+            if not all(place.exists() for place in places):
+                return None
+            means.append(statistics.fmean(read_record(place).score() for place in places))
+        return self.fresh_runs()[means.index(max(means))]
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +92,22 @@ class Row:
     runs: tuple[Run, ...]
     paper: Mapping[Column, Published] = field(default_factory=dict)
     given: str = ""  # what the model is given, where rows differ in that
+    choices: tuple[Choice, ...] = ()  # runs of which the row has those that are chosen
+
+    def shown_runs(self, task: str, results: Path) -> tuple[Run, ...]:
+        """The runs whose records fill the row; those chosen, as far as they are."""
+        chosen = (choice.chosen(task, results) for choice in self.choices)
+        return (*self.runs, *(run for run in chosen if run is not None))
+
+    def needed_runs(self, task: str, results: Path) -> tuple[Run, ...]:
+        """The same, and those that they are chosen of."""
+        tried = (run for choice in self.choices for run in choice.tried)
+        return (*tried, *self.shown_runs(task, results))
+
+    def possible_runs(self) -> tuple[Run, ...]:
+        """All that it may need, whatever is chosen."""
+        of_choices = (run for one in self.choices for run in (*one.tried, *one.fresh_runs()))
+        return (*self.runs, *of_choices)
 
 
 @dataclass(frozen=True)
@@ -119,7 +168,9 @@ def records_of(table: Table, row: Row, results: Path) -> list[Record]:
 
 def _found(table: Table, row: Row, results: Path) -> list[Path]:
     places = (
-        record_of(run, seed, table.task, results) for run in row.runs for seed in range(run.seeds)
+        record_of(run, seed, table.task, results)
+        for run in row.shown_runs(table.task, results)
+        for seed in run.each_seed
     )
     return [place for place in places if place.exists()]
 

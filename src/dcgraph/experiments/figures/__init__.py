@@ -179,6 +179,26 @@ FIGURES: dict[str, Figure] = {
         ),
         from_records=True,
     ),
+    "estimators": Figure(
+        "estimators",
+        "every gradient estimator, with and without the two methods",
+        plan="Drawing what the runs of every estimator reached; about 2 seconds.",
+        look=(
+            "a row is an estimator, its four marks are with and without DropRes and TempMatch: see "
+            "whether the marks of a row or the rows of a mark are farther apart."
+        ),
+        from_records=True,
+    ),
+    "plane": Figure(
+        "plane",
+        "noise scale beta and temperature tau, both constant",
+        plan="Drawing what the runs at each beta and tau reached; about 2 seconds.",
+        look=(
+            "framed is where beta is tau; the column on the right is TempMatch, which ends there: "
+            "see where in a row the best constant beta is, and whether TempMatch is as good."
+        ),
+        from_records=True,
+    ),
 }
 
 

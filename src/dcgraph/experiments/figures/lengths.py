@@ -77,9 +77,7 @@ def compute(results: Path) -> dict[str, Any]:
 def _has_records(table: Table, lines: _Lines, results: Path) -> bool:
     runs = [run_of(table, name) for name, _ in lines.values()]
     return any(
-        record_of(run, seed, table.task, results).exists()
-        for run in runs
-        for seed in range(run.seeds)
+        record_of(run, seed, table.task, results).exists() for run in runs for seed in run.each_seed
     )
 
 

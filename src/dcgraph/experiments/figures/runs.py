@@ -31,7 +31,7 @@ def with_probes(table: Table, run: Run, results: Path) -> list[tuple[Record, Pro
 
 
 def _places(table: Table, run: Run, results: Path) -> list[Path]:
-    return [record_of(run, seed, table.task, results) for seed in range(run.seeds)]
+    return [record_of(run, seed, table.task, results) for seed in run.each_seed]
 
 
 def _check_complete(table: Table, run: Run, results: Path, found: int, what: str) -> None:

@@ -74,6 +74,22 @@ TABLES = {
     "paths-search": _here("paths.search:SEARCH", "the paper's search for dropout and L2"),
     "fb15k-237": _here("paths.tables:FB15K_237", "path queries on FB15k-237, by length"),
     "fb15k-237-beam": _here("paths.tables:FB15K_237_BEAM", "the same runs, by beam search"),
+    "estimators-addition": _here(
+        "addition.tables:ESTIMATORS", "the gradient estimators compared, on sums of three digits"
+    ),
+    "estimators-listops": _here(
+        "listops.tables:ESTIMATORS", "the gradient estimators compared, on short ListOps"
+    ),
+    "estimators-paths": _here(
+        "paths.tables:ESTIMATORS", "the gradient estimators compared, on paths of a small graph"
+    ),
+    "plane-addition": _here(
+        "addition.tables:PLANE", "tau and beta, both constant, on sums of three digits"
+    ),
+    "plane-listops": _here("listops.tables:PLANE", "tau and beta, both constant, on short ListOps"),
+    "plane-paths": _here(
+        "paths.tables:PLANE", "tau and beta, both constant, on paths of a small graph"
+    ),
 }
 
 

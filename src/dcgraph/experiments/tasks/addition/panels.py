@@ -49,13 +49,13 @@ class _Names:
         truths = data.constants["labels"][rows].cumsum(-1)
         _, chosen = _run(model, pixels(data.constants["images"][rows], settings.images))
         self.sums = [
-            meaning_of(_counts(symbols, truths[:, k + 1], settings.numbers))
+            meaning_of(_counts(symbols, truths[:, k + 1], model.of_sums.categories))
             for k, symbols in enumerate(chosen[1:])
         ]
 
 
-def _counts(symbols: Tensor, numbers: Tensor, count: int) -> Int[Tensor, "symbols numbers"]:
-    use = torch.zeros(count, count, dtype=torch.long)
+def _counts(symbols: Tensor, numbers: Tensor, rows: int) -> Int[Tensor, "symbols numbers"]:
+    use = torch.zeros(rows, int(numbers.max()) + 1, dtype=torch.long)
     return use.index_put_((symbols, numbers), torch.ones_like(numbers), accumulate=True)
 
 

@@ -19,6 +19,10 @@ class AdditionSettings(Settings):
     )
     images: Literal["mnist", "digits"] = setting("mnist", "MNIST, or the embedded 8x8 digits")
     digits: int = setting(10, "digits in use: 0 to this number less 1 (embedded images only)")
+    examples: int = setting(160_000, "sums to train on (embedded images only)")
+    symbols: int = setting(
+        0, "rows of each of two codebooks, of images and of sums; 0: one, a row for each number"
+    )
     protocol: Literal["clean", "paper"] = setting(
         "clean", "choose weights on held-out pairs; or on the test set, as the paper"
     )
@@ -35,6 +39,15 @@ class AdditionSettings(Settings):
             raise ValueError(f"digits={self.digits}, but on MNIST all 10 digits are in use.")
         if self.images == "digits" and self.model == "cnn":
             raise ValueError("model='cnn' needs images of 28x28; use --images mnist.")
+        if not 1 <= self.examples <= 160_000:
+            raise ValueError(
+                f"examples={self.examples}, but there are sums for 1 to 160000 examples."
+            )
+        if self.symbols < 0 or self.symbols == 1:
+            raise ValueError(
+                f"symbols={self.symbols}, but a codebook has at least 2 rows; use 0 for one that "
+                "has a row for each number."
+            )
         if self.augment < 0:
             raise ValueError(f"augment={self.augment}, but a strength is at least 0.")
 
@@ -55,4 +68,9 @@ BEST = AdditionSettings(
 DEMO = AdditionSettings(
     images="digits", digits=5, summands=3, epochs=1, batch=32, schedule_steps=100, evaluations=10,
     lr=3e-3, decay=0.5, gamma=0.02, alpha_step=0.06, gate="example",
+)  # fmt: skip
+COMPARED = AdditionSettings(  # estimators, in seconds: two codebooks, so that values can part
+    images="digits", summands=3, symbols=64, examples=64_000, epochs=1, batch=32,
+    schedule_steps=100, evaluations=4, lr=3e-3, decay=0.5, tau=4.0, gamma=0.02, alpha_step=0.03,
+    gate="example",
 )  # fmt: skip

@@ -47,7 +47,8 @@ def symbol_use(
     Symbols are learned without digits, so their names are arbitrary; this is how they are read.
     """
     symbols, labels = read_images(model, data, split, settings), labels_of(data, split)
-    use = torch.zeros(settings.numbers, 10, dtype=torch.long, device=symbols.device)
+    rows = settings.symbols or settings.numbers
+    use = torch.zeros(rows, 10, dtype=torch.long, device=symbols.device)
     return use.index_put_((symbols, labels), torch.ones_like(labels), accumulate=True)
 
 

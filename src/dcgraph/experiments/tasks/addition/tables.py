@@ -6,10 +6,11 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
+from ...engine.comparison import Comparison
 from ...engine.metrics import Decoder, Metric
 from ...engine.records import Record
 from ...engine.tables import Column, Row, Run, Table, per_cent
-from .settings import BEST, CHAIN, PAPER, AdditionSettings
+from .settings import BEST, CHAIN, COMPARED, PAPER, AdditionSettings
 
 SCHEMES: dict[str, dict[str, Any]] = {
     "base": {"tempmatch": False},
@@ -250,3 +251,8 @@ ANNEALING = Table(
         for scheme in SCHEMES
     ),
 )
+
+COMPARISON = Comparison(
+    "addition", COMPARED, Metric("accuracy"), "Three handwritten digits, their sum"
+)
+ESTIMATORS, PLANE = COMPARISON.estimators(), COMPARISON.plane()

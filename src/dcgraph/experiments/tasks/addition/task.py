@@ -52,13 +52,15 @@ class Addition(Task[AdditionSettings]):
                 return Marginalised(Flat(64, 64, 64, s.digits))
             return Adder(
                 Flat(64, 64, 64, 32), 32, s.numbers, s.summands,
-                gate=s.gate, relu=False, small_codebook=True, estimator=s.estimator,
+                gate=s.gate, relu=False, small_codebook=not s.symbols, symbols=s.symbols,
+                estimator=s.estimator,
             )  # fmt: skip
         if s.model == "deepproblog":
             return Marginalised(LeNet(256, 120, s.digits))
         return Adder(
-            LeNet(256, 120, 84, 84), 84, s.numbers, s.summands, gate=s.gate, estimator=s.estimator
-        )
+            LeNet(256, 120, 84, 84), 84, s.numbers, s.summands,
+            gate=s.gate, symbols=s.symbols, estimator=s.estimator,
+        )  # fmt: skip
 
     def loss(self, model: nn.Module, batch: Batch) -> Float[Tensor, " examples"]:
         return F.cross_entropy(model(batch["images"]), batch["total"], reduction="none")

@@ -15,6 +15,9 @@ class ListOpsSettings(Settings):
     model: Literal["tree", "states", "lstm", "nearest_operator"] = setting(
         "tree", "the paper's; or the same without digits as states; or an LSTM; or a rule"
     )
+    expressions: Literal["all", "short"] = setting(
+        "all", "data: all sets; or 12,000 expressions of up to 3 levels and 19 tokens, for a CPU"
+    )
     edges: Literal["learned", "given"] = setting("learned", "whether the parse tree is given")
     encoder: Literal["lstm", "counters", "nearest", "ternary"] = setting(
         "lstm",
@@ -82,4 +85,8 @@ BEST = replace(
     PAPER, epochs=20, lr=2e-3, decay=0.4, average=0.998, tau=2.0, gamma=0.02, alpha_step=0.01,
     encoder="ternary", parents="operators", earlier=True, senders="values", restart=True,
     gate="vector", dropout=0.0, decode="argmax",
+)  # fmt: skip
+COMPARED = replace(  # estimators, in seconds
+    BEST, expressions="short", rounds=3, epochs=1, batch=16, schedule_steps=100, evaluations=4,
+    lr=1e-2, decay=0.5, average=0.0, tau=1.0, gamma=0.02, alpha_step=0.03, dim=32,
 )  # fmt: skip

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from ...engine.comparison import Comparison
 from ...engine.metrics import Metric
 from ...engine.tables import Column, Published, Row, Run, Table, per_cent
-from .settings import BEST, PAPER
+from .settings import BEST, COMPARED, PAPER
 
 _MEASURED = {
     "task": ("task accuracy", "test"),
@@ -228,3 +229,8 @@ LADDER = Table(
         ),
     ),
 )
+
+COMPARISON = Comparison(
+    "listops", COMPARED, Metric("accuracy"), "ListOps of up to 3 levels and 19 tokens"
+)
+ESTIMATORS, PLANE = COMPARISON.estimators(), COMPARISON.plane()

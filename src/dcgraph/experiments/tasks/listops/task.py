@@ -34,6 +34,8 @@ class ListOps(Task[ListOpsSettings]):
     presets: ClassVar[Mapping[str, Settings]] = {"paper": PAPER, "best": BEST}
 
     def data(self, settings: ListOpsSettings, data_dir: Path | None = None) -> Data:
+        if settings.expressions == "short":
+            return sets.short_data(_DATA_SEED)
         return sets.as_data(_DATA_SEED)
 
     def model(self, settings: ListOpsSettings) -> nn.Module:

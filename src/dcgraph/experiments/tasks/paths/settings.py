@@ -172,6 +172,10 @@ SMALL = PathSettings(
     tau=4.0, gamma=0.04, alpha_step=0.025, gate="vector", dim=32, relation_dropout=0.1,
     object_dropout=0.1, subject_dropout=0.1,
 )  # fmt: skip
+COMPARED = replace(  # estimators, in seconds
+    SMALL, epochs=4, batch=64, schedule_steps=25, evaluate_every=1, lr=1e-2, gamma=0.02,
+    alpha_step=0.03, dim=16, beam=1,
+)  # fmt: skip
 
 AUTO = PathSettings(
     graph="umls", length=3, protocol="all", monitor="MRR", validate_on="trained", inverse="paths",

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 
+from ...engine.comparison import Comparison
 from ...engine.metrics import Decoder, Metric
 from ...engine.records import Record
 from ...engine.tables import Column, Published, Row, Run, Table, per_cent
@@ -18,6 +19,7 @@ from . import settings as presets
 from .settings import (
     BEST,
     BIDIRECTIONAL_WEIGHT,
+    COMPARED,
     DROPOUTS,
     PAPER,
     PathSettings,
@@ -337,3 +339,6 @@ SMALL = Table(
 )
 SMALL_BEAM = _by_beam(SMALL, presets.SMALL.beam)
 SMALL_BIDIRECTIONAL = _bidirectional(SMALL, presets.SMALL.beam)
+
+COMPARISON = Comparison("paths", COMPARED, Metric("MRR"), "Paths of up to 10 relations of UMLS")
+ESTIMATORS, PLANE = COMPARISON.estimators(), COMPARISON.plane()

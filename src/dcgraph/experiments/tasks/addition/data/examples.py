@@ -71,6 +71,7 @@ def _embedded(settings: AdditionSettings) -> tuple[images.Images, _Indices]:
     for split, pool in pools.items():
         used = pool[labels[pool] < settings.digits]
         indices[split] = lists.random_tuples(used, _EMBEDDED[split], settings.summands, _SEED)
+    indices["train"] = indices["train"][: settings.examples]
     return source, indices
 
 

@@ -9,7 +9,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from .....nodes import Discrete
+from .....nodes import Discrete, named_nodes
+from .....residual import Gate
 from .convolution import ConvPoolReLU
 
 
@@ -54,6 +55,10 @@ class Adder(nn.Module):
     The rows of the codebook stand for numbers: those read from the images, the sums on the way and
     the answer. Which row stands for which number is learned.
 
+    With ``symbols`` there are two codebooks of so many rows, one for the images and one for the
+    sums on the way, and a linear layer answers. With more rows than numbers two numbers need not
+    meet in a row, from which they hardly part again.
+
     Args:
         encoder: from images [N, h, w] to vectors [N, dim].
         dim: width of the vectors.
@@ -62,6 +67,8 @@ class Adder(nn.Module):
         gate: whether one draw of the DropRes gate is shared by a "batch" of images (the paper's
             code: one for all first images, one for all second ones) or each "example" has its own.
         relu: whether the addition layers end in a ReLU, as in the paper.
+        small_codebook: whether its rows start in U(-1/sqrt(dim), 1/sqrt(dim)), else in N(0, 1).
+        symbols: rows of each of two codebooks; 0: one codebook, with a row for each number.
         estimator: of the gradient of a choice, see :class:`Discrete`.
     """
 
@@ -75,20 +82,31 @@ class Adder(nn.Module):
         gate: str = "batch",
         relu: bool = True,
         small_codebook: bool = False,
+        symbols: int = 0,
         estimator: str = "gumbel_softmax",
     ) -> None:
         super().__init__()
         self.encode = encoder
         # Vectors are stacked as [summands, batch, dim], so that one gate for a batch of images is
         # one for the first dimension.
-        self.symbol = Discrete(
-            dim, numbers, gate="example" if gate == "batch" else "vector", estimator=estimator
-        )
+        shared: Gate = "example" if gate == "batch" else "vector"
+        self.symbol = Discrete(dim, symbols or numbers, gate=shared, estimator=estimator)
+        self.sum: Discrete | None = None
+        if symbols and summands > 2:
+            self.sum = Discrete(dim, symbols, gate=shared, estimator=estimator)
+        self.answer = nn.Linear(dim, numbers) if symbols else None
         hidden = 2 * dim
         self.add = nn.ModuleList(mlp(2 * dim, hidden, dim) for _ in range(summands - 1))
         self.relu = relu
         if small_codebook:
-            nn.init.uniform_(self.symbol.codebook, -1 / math.sqrt(dim), 1 / math.sqrt(dim))
+            for _, node in named_nodes(self):
+                assert isinstance(node, Discrete)
+                nn.init.uniform_(node.codebook, -1 / math.sqrt(dim), 1 / math.sqrt(dim))
+
+    @property
+    def of_sums(self) -> Discrete:
+        """The node that makes a symbol of each sum on the way."""
+        return self.symbol if self.sum is None else self.sum
 
     def forward(
         self, images: Float[Tensor, "batch summands h w"]
@@ -97,9 +115,9 @@ class Adder(nn.Module):
         total, *others = vectors
         for step, (add, other) in enumerate(zip(self.add, others, strict=True)):
             if step > 0:
-                (total,) = self.symbol(total.unsqueeze(0))
+                (total,) = self.of_sums(total.unsqueeze(0))
             total = self._add(add, total, other)
-        return self.symbol.logits(total)
+        return self._answer(total)
 
     def encoded(
         self, images: Float[Tensor, "batch summands h w"]
@@ -117,12 +135,19 @@ class Adder(nn.Module):
     def compute(self, symbols: Int[Tensor, "n summands"]) -> Int[Tensor, "n additions"]:
         """The symbol after each addition, from symbols already read; the last is the answer."""
         total, *others = self.symbol.codebook[symbols].unbind(1)
+        *adds, last = self.add
         results = []
-        for add, other in zip(self.add, others, strict=True):
-            result = self.symbol.logits(self._add(add, total, other)).argmax(-1)
+        for add, other in zip(adds, others, strict=False):
+            result = self.of_sums.logits(self._add(add, total, other)).argmax(-1)
             results.append(result)
-            total = self.symbol.codebook[result]
-        return torch.stack(results, -1)
+            total = self.of_sums.codebook[result]
+        answer = self._answer(self._add(last, total, others[-1])).argmax(-1)
+        return torch.stack([*results, answer], -1)
+
+    def _answer(self, total: Tensor) -> Tensor:
+        answer = self.symbol.logits if self.answer is None else self.answer
+        logits: Tensor = answer(total)
+        return logits
 
     def _add(self, add: nn.Module, left: Tensor, right: Tensor) -> Tensor:
         total: Tensor = add(torch.cat([left, right], -1))

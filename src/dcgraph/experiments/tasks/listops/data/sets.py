@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from random import Random
 
@@ -29,6 +30,14 @@ CRITICAL = {f"critical-d{depth}": depth for depth in range(1, 9)}
 
 TESTS = ("test", *DEEPER, *CRITICAL)
 """All sets that a trained model is measured on."""
+
+SHORT = range(1, 4)
+"""The depths of the short expressions."""
+
+SHORT_SPLITS = {"train": 4_000, "validation": 300, "test": 500}
+"""Their splits of each depth, and their sizes."""
+
+_LONGEST_SHORT = 19  # tokens
 
 ROUNDS = 5
 """Rounds of messages with which a model is measured, unless a set is deeper."""
@@ -71,16 +80,34 @@ def generate(seed: int) -> dict[str, list[Expression]]:
     """
     sets: dict[str, list[Expression]] = {}
     for depth in DEPTHS:
-        drawn = distinct(distribution_of(depth), sum(SPLITS.values()), _source(seed, depth))
-        start = 0
-        for split, size in SPLITS.items():
-            sets[f"{split}-d{depth}"] = drawn[start : start + size]
-            start += size
+        sets |= _split(distribution_of(depth), SPLITS, _source(seed, depth))
     for number, (name, (depth, longest)) in enumerate(DEEPER.items(), 10):
         known = {each for other in DEEPER if other in sets for each in sets[other]}
         deep = distribution_of(depth, longest)
         sets[name] = distinct(deep, _DEEPER_SIZE, _source(seed, number), known)
     return sets
+
+
+def generate_short(seed: int) -> dict[str, list[Expression]]:
+    """14,400 different expressions for a CPU: depths 1 to 3, at most 19 tokens, no other tests.
+
+    Operators stand at any level down to the depth.
+    """
+    sets: dict[str, list[Expression]] = {}
+    for depth in SHORT:
+        short = Distribution(depth, levels=depth, shortest=4, longest=_LONGEST_SHORT)
+        sets |= _split(short, SHORT_SPLITS, _source(seed, 30 + depth))
+    return sets
+
+
+def _split(
+    distribution: Distribution, sizes: Mapping[str, int], source: Random
+) -> dict[str, list[Expression]]:
+    """The splits of a depth, by names such as ``train-d1``."""
+    drawn = iter(distinct(distribution, sum(sizes.values()), source))
+    return {
+        f"{split}-d{distribution.depth}": list(islice(drawn, size)) for split, size in sizes.items()
+    }
 
 
 def generate_critical(
@@ -119,9 +146,26 @@ def as_data(seed: int) -> Data:
     sets = generate(seed)
     known = {expression for drawn in sets.values() for expression in drawn}
     sets |= generate_critical(seed, known)
-    splits = {split: [e for depth in DEPTHS for e in sets[f"{split}-d{depth}"]] for split in SPLITS}
-    others = {name: sets[name] for name in (*DEEPER, *CRITICAL)}
-    tables = {name: tables_of(drawn) for name, drawn in (splits | others).items()}
+    return _as_data(_joined(sets, DEPTHS) | {name: sets[name] for name in (*DEEPER, *CRITICAL)})
+
+
+@lru_cache(maxsize=1)
+def short_data(seed: int) -> Data:
+    """The short expressions as the engine takes them."""
+    return _as_data(_joined(generate_short(seed), SHORT))
+
+
+def _joined(
+    sets: Mapping[str, list[Expression]], depths: Iterable[int]
+) -> dict[str, list[Expression]]:
+    """The splits with all depths together."""
+    return {
+        split: [each for depth in depths for each in sets[f"{split}-d{depth}"]] for split in SPLITS
+    }
+
+
+def _as_data(sets: Mapping[str, list[Expression]]) -> Data:
+    tables = {name: tables_of(drawn) for name, drawn in sets.items()}
     fingerprint = fingerprint_of(*(table["tokens"] for some in tables.values() for table in some))
     return Data(tables, fingerprint, to_batch=to_batch)
 

@@ -1,0 +1,97 @@
+"""``dcgraph compare``: every gradient estimator on the same tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..._arguments import closest, shown
+from ..engine.errors import RecordError
+from ..engine.tables import Table, as_text
+from ..figures import FIGURES, make
+from ..tasks import get_table
+from .parsing import CommandError
+from .tables import run_missing, say_what_runs
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A part of the comparison: tables and the figure that is drawn of their records."""
+
+    summary: str
+    tables: tuple[str, ...]
+    figure: str
+
+
+COMPARISONS = {
+    "addition": Compared(
+        "sums of three handwritten digits", ("estimators-addition",), "estimators"
+    ),
+    "listops": Compared("short ListOps", ("estimators-listops",), "estimators"),
+    "paths": Compared("paths of a small graph", ("estimators-paths",), "estimators"),
+    "plane": Compared(
+        "tau and beta, both constant, on the three tasks",
+        ("plane-addition", "plane-listops", "plane-paths"),
+        "plane",
+    ),
+}
+
+
+def compare(
+    names: tuple[str, ...] = (),
+    /,
+    *,
+    results: Path = Path("results"),
+    out: Path = Path("figures"),
+    data_dir: Path | None = None,
+    device: str = "auto",
+    dry: bool = False,
+) -> None:
+    """Compare all gradient estimators on the same tasks.
+
+    Each with and without DropRes and TempMatch, several seeds, tau chosen on
+    the validation split. What is missing of the records is made, and what was
+    cut off goes on; then the tables are printed and the figures drawn.
+    Takes about an hour on 2 CPU cores, and what has records takes nothing.
+
+    Args:
+        names: what to compare on; everything, if none is given.
+        results: folder of the records.
+        out: folder of the figures.
+        data_dir: folder of the data; else $DCGRAPH_DATA, the cache, a download.
+        device: auto, cpu, cuda.
+        dry: only say what would run.
+    """
+    for name in names:
+        if name not in COMPARISONS:
+            raise CommandError(f"unknown comparison {shown(name)}; {closest(name, COMPARISONS)}", 2)
+    chosen = [one for name, one in COMPARISONS.items() if name in names or not names]
+    tables = [get_table(name) for one in chosen for name in one.tables]
+    by_task: dict[str, list[Table]] = {}
+    for table in tables:
+        by_task.setdefault(table.task, []).append(table)
+    if dry:
+        for some in by_task.values():
+            say_what_runs(some, results)
+        return
+    from ..engine.ranks import started_ranks  # start-up time: torch
+
+    with started_ranks() as ranks:
+        for some in by_task.values():
+            run_missing(some, results, ranks, data_dir=data_dir, device=device)
+    if ranks.is_main:
+        for table in tables:
+            print(f"\n{as_text(table, results)}", flush=True)
+        _draw(list(dict.fromkeys(one.figure for one in chosen)), results, out)
+
+
+def _draw(figures: Sequence[str], results: Path, out: Path) -> None:
+    """The figures, as far as there are records of them."""
+    for name in figures:
+        try:
+            picture, _ = make(name, out, results=results)
+        except RecordError as error:
+            print(f"No figure {name!r}: {error}")
+            continue
+        print(f"\nFigure: {picture}. Look: {FIGURES[name].look}", flush=True)
