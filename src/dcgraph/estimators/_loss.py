@@ -77,7 +77,7 @@ class ControlVariate(nn.Module):
         self.inner, self.outer = nn.Linear(categories, hidden), nn.Linear(hidden, 1)
         nn.init.zeros_(self.outer.weight)  # the start is REBAR
         nn.init.zeros_(self.outer.bias)
-        self.eta = nn.Parameter(torch.ones(()))
+        self.eta = nn.Parameter(torch.ones(1))
 
     def forward(
         self, z: Float[Tensor, "*batch categories"], *, frozen: bool
@@ -307,7 +307,7 @@ class _Relaxed:
         """The control variate: eta times the relaxed loss, and what the nodes' networks say."""
         if not self.chosen:
             return loss
-        eta = torch.stack([control.eta for control, _ in self.chosen]).mean()
+        eta = torch.cat([control.eta for control, _ in self.chosen]).mean()
         total = (eta.detach() if frozen else eta) * loss
         for control, z in self.chosen:
             own = control(z if frozen else z.detach(), frozen=frozen)

@@ -20,6 +20,12 @@ from ..._arguments import EstimatorName, check_choice, check_range, closest, sho
 from ...dials import Dials
 from ...schedules import Schedule, constant, exponential, linear, temp_match
 
+NEED_THE_LOSS = "reinforce", "rebar", "relax", "topk_sparsemax", "enumeration"
+"""Estimators that run the network several times, see :func:`dcgraph.surrogate`."""
+
+MOST_RUNS = 4096
+"""Of the network for one estimate."""
+
 S = TypeVar("S", bound="Settings")
 Number = bool | int | float
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ...engine.settings import Settings, per_replica, setting
+from ...engine.settings import MOST_RUNS, NEED_THE_LOSS, Settings, per_replica, setting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +47,16 @@ class AdditionSettings(Settings):
             raise ValueError(
                 f"symbols={self.symbols}, but a codebook has at least 2 rows; use 0 for one that "
                 "has a row for each number."
+            )
+        if self.gate == "batch" and self.estimator in NEED_THE_LOSS:
+            raise ValueError(
+                f"estimator={self.estimator!r} has the examples in front; add --gate example."
+            )
+        choices, rows = 2 * self.summands - 2, self.symbols or self.numbers
+        if self.estimator == "enumeration" and rows**choices > MOST_RUNS:
+            raise ValueError(
+                f"estimator='enumeration' would run the network {rows:,}^{choices} times; use one "
+                "that draws."
             )
         if self.augment < 0:
             raise ValueError(f"augment={self.augment}, but a strength is at least 0.")

@@ -72,6 +72,8 @@ class ListOpsSettings(Settings):
                 f"estimator={self.estimator!r} is for choices of one category; use --prior "
                 "one_parent, or leave it out."
             )
+        if self.estimator in _REFUSED:
+            raise ValueError(f"estimator={self.estimator!r} {_REFUSED[self.estimator]}")
         if self.prior == "spanning_tree" and self.model == "tree":
             raise ValueError("prior='spanning_tree' has no direction; use --model states.")
         if self.model == "nearest_operator" and self.epochs:
@@ -79,6 +81,15 @@ class ListOpsSettings(Settings):
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout={self.dropout}, but a share lies in [0, 1).")
 
+
+_REFUSED = {
+    "relax": "learns weights for a number of categories that is known; a parent is one of as many "
+    "tokens as there are.",
+    "rotation": "turns gradients between vectors of one codebook; a value is chosen by a network, "
+    "and a parent by another vector.",
+    "topk_sparsemax": "would run the network 2^(all choices of an expression) times.",
+    "enumeration": "would run the network categories^(all choices of an expression) times.",
+}
 
 PAPER = ListOpsSettings(epochs=100, batch=100, schedule_steps=10, evaluations=1, lr=5e-4)
 BEST = replace(

@@ -85,6 +85,11 @@ class PathSettings(Settings):
         for name in ("l2_entities", "l2_relations"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name}={getattr(self, name)}, but a weight is at least 0.")
+        if self.estimator == "enumeration" and self.length > 1:
+            raise ValueError(
+                "estimator='enumeration' would run the network entities^hops times; use one that "
+                "draws."
+            )
         if self.top_k < 0:
             raise ValueError(f"top_k={self.top_k}, but a number of entities is at least 0.")
         if self.init <= 0:

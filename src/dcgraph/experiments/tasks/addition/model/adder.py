@@ -111,11 +111,10 @@ class Adder(nn.Module):
     def forward(
         self, images: Float[Tensor, "batch summands h w"]
     ) -> Float[Tensor, "batch numbers"]:
-        vectors = self.symbol(self.encoded(images))
-        total, *others = vectors
+        total, *others = _choose(self.symbol, self.encoded(images))
         for step, (add, other) in enumerate(zip(self.add, others, strict=True)):
             if step > 0:
-                (total,) = self.of_sums(total.unsqueeze(0))
+                (total,) = _choose(self.of_sums, total.unsqueeze(0))
             total = self._add(add, total, other)
         return self._answer(total)
 
@@ -152,3 +151,12 @@ class Adder(nn.Module):
     def _add(self, add: nn.Module, left: Tensor, right: Tensor) -> Tensor:
         total: Tensor = add(torch.cat([left, right], -1))
         return total.relu() if self.relu else total
+
+
+def _choose(
+    node: Discrete, vectors: Float[Tensor, "summands batch dim"]
+) -> Float[Tensor, "summands batch dim"]:
+    """What the node makes of them; where it needs the loss, with the examples in front."""
+    if not node.categorical.needs_loss:
+        return node(vectors)
+    return node(vectors.transpose(0, 1)).transpose(0, 1)
