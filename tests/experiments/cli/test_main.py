@@ -15,6 +15,7 @@ import torch
 
 import dcgraph
 from dcgraph.experiments import cli
+from dcgraph.experiments.cli.compare import COMPARISONS
 from dcgraph.experiments.engine.errors import Interrupted
 from dcgraph.experiments.engine.files import write_atomically
 from dcgraph.experiments.figures import FIGURES
@@ -64,7 +65,7 @@ def test_help_of_training_names_every_setting_with_its_default(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines = shown_help(["train", "addition", "--preset", "best"], capsys, monkeypatch, 110)
-    assert len(lines) <= 55
+    assert len(lines) <= 57
     text = "\n".join(lines)
     for name, default in asdict(BEST).items():
         assert f"--{name.replace('_', '-')}" in text
@@ -75,7 +76,13 @@ def test_help_of_training_names_every_setting_with_its_default(
 
 @pytest.mark.parametrize(
     ("command", "names"),
-    [("figure", FIGURES), ("reproduce", TABLES), ("table", TABLES), ("train", TASKS)],
+    [
+        ("figure", FIGURES),
+        ("reproduce", TABLES),
+        ("table", TABLES),
+        ("train", TASKS),
+        ("compare", COMPARISONS),
+    ],
 )
 def test_help_names_what_there_is(
     command: str,
@@ -101,8 +108,8 @@ def test_unknown_command_names_the_closest(capsys: pytest.CaptureFixture[str]) -
     assert cli.main(["figgure", "simplex"]) == 2
     assert one_line(capsys.readouterr().err) == (
         "dcgraph: unknown command 'figgure'; did you mean 'figure'? "
-        "There are: demo, train, search, evaluate, predict, reproduce, table, figure, data, "
-        "playground."
+        "There are: demo, train, search, evaluate, predict, reproduce, table, compare, figure, "
+        "data, playground."
     )
     assert cli.main(["xyz"]) == 2
     assert "unknown command 'xyz'; there are: demo, train," in one_line(capsys.readouterr().err)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,18 +23,20 @@ class Compared:
     summary: str
     tables: tuple[str, ...]
     figure: str
+    seconds: float  # that a run takes of a CPU core, with Gumbel-softmax, as measured
 
 
 COMPARISONS = {
     "addition": Compared(
-        "sums of three handwritten digits", ("estimators-addition",), "estimators"
+        "sums of three handwritten digits", ("estimators-addition",), "estimators", 1.0
     ),
-    "listops": Compared("short ListOps", ("estimators-listops",), "estimators"),
-    "paths": Compared("paths of a small graph", ("estimators-paths",), "estimators"),
+    "listops": Compared("short expressions of ListOps", ("estimators-listops",), "estimators", 1.0),
+    "paths": Compared("paths of a small graph", ("estimators-paths",), "estimators", 0.9),
     "plane": Compared(
         "tau and beta, both constant, on the three tasks",
         ("plane-addition", "plane-listops", "plane-paths"),
         "plane",
+        1.0,
     ),
 }
 
@@ -72,8 +75,12 @@ def compare(
     for table in tables:
         by_task.setdefault(table.task, []).append(table)
     if dry:
-        for some in by_task.values():
-            say_what_runs(some, results)
+        runs = sum(say_what_runs(some, results) for some in by_task.values())
+        each = statistics.fmean(one.seconds for one in chosen)
+        print(
+            f"In all {runs} runs, from {runs * each / 120:.0f} minutes on 2 CPU cores; estimators "
+            "that draw more, or compute the loss more than once, take several times as long."
+        )
         return
     from ..engine.ranks import started_ranks  # start-up time: torch
 

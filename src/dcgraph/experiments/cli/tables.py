@@ -148,8 +148,8 @@ def _named(names: Sequence[str], text: str) -> Sequence[str]:
     return found
 
 
-def say_what_runs(tables: Sequence[Table], results: Path, rows: Sequence[str] = ()) -> None:
-    """What there is, what is to run, and how long it took before."""
+def say_what_runs(tables: Sequence[Table], results: Path, rows: Sequence[str] = ()) -> int:
+    """What there is, what is to run, and how long it took before; gives how many runs that are."""
     wanted, names = _wanted(tables, results, rows), [table.name for table in tables]
     records = {job: finished_record(job) for jobs in wanted.values() for job in jobs}
     done = {job: record for job, record in records.items() if record}
@@ -176,11 +176,13 @@ def say_what_runs(tables: Sequence[Table], results: Path, rows: Sequence[str] = 
         which = labels(differing[of_rows], between=", ")
         for line, kind in zip(of_groups, which, strict=True):
             print(f"{line}{f' ({kind})' if kind else ''}.")
-    if later := _later(tables, results, wanted):
+    later = _later(tables, results, wanted)
+    if later:
         print(f"  then: {later} runs with what the validation split chooses.")
     if any((work := _work(tables, results)).glob("*.pt")):
         print(f"  What was cut off before goes on from its checkpoint in {work}.")
     sys.stdout.flush()
+    return len(rows_with) + later
 
 
 def _later(tables: Sequence[Table], results: Path, wanted: RowsOfJobs) -> int:

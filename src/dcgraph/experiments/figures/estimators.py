@@ -8,7 +8,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
-from ..engine.comparison import ESTIMATORS, METHODS, Comparison, method_of
+from ..engine.comparison import METHODS, Comparison, method_of
 from ..engine.errors import RecordError
 from ..engine.tables import records_of
 from ..tasks.addition.tables import COMPARISON as ADDITION
@@ -19,7 +19,7 @@ from .style import page, shades
 COMPARED = {"sums of three digits": ADDITION, "short ListOps": LISTOPS, "paths of UMLS": PATHS}
 _MARKERS = "os^D"
 _APART = 0.19  # the marks of an estimator, in rows
-_ROW, _REST = 0.27, 1.2  # inches
+_ROW, _REST, _LEAST = 0.31, 1.0, 3.6  # inches
 
 
 def compute(results: Path) -> dict[str, Any]:
@@ -49,11 +49,9 @@ def _task(name: str, comparison: Comparison, results: Path) -> dict[str, Any]:
 
 def draw(numbers: dict[str, Any], path: Path) -> None:
     """A panel for each task, a row for each estimator; a dot for each run behind its mean."""
-    names: list[str] = [
-        name for name in ESTIMATORS if any(name in task["estimators"] for task in numbers["tasks"])
-    ]
     tasks = numbers["tasks"]
-    with page(path, width=7.2, height=_REST + _ROW * 1.6 * len(names)) as figure:
+    names = list(dict.fromkeys(name for task in tasks for name in task["estimators"]))
+    with page(path, width=7.2, height=max(_LEAST, _REST + _ROW * len(names))) as figure:
         panels = figure.subplots(1, len(tasks), sharey=True, squeeze=False)[0]
         for letter, task, axes in zip("abc", tasks, panels, strict=False):
             _draw_task(axes, task, names)
@@ -84,8 +82,7 @@ def _draw_task(axes: Axes, task: dict[str, Any], names: list[str]) -> None:
             means.append(statistics.fmean(runs))
             spreads.append(statistics.stdev(runs) if len(runs) > 1 else 0.0)
         axes.errorbar(
-            means, rows, xerr=spreads, fmt=marker, color=colour, markersize=4.5, elinewidth=0.9,
+            means, rows, xerr=spreads, fmt=marker, color=colour, markersize=3.8, elinewidth=0.9,
             label=method,
         )  # fmt: skip
     axes.tick_params(axis="y", length=0)
-    axes.set_xlim(left=0.0)

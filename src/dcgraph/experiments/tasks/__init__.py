@@ -75,21 +75,19 @@ TABLES = {
     "fb15k-237": _here("paths.tables:FB15K_237", "path queries on FB15k-237, by length"),
     "fb15k-237-beam": _here("paths.tables:FB15K_237_BEAM", "the same runs, by beam search"),
     "estimators-addition": _here(
-        "addition.tables:ESTIMATORS", "the gradient estimators compared, on sums of three digits"
+        "addition.tables:ESTIMATORS", "all gradient estimators, on sums of three digits"
     ),
     "estimators-listops": _here(
-        "listops.tables:ESTIMATORS", "the gradient estimators compared, on short ListOps"
+        "listops.tables:ESTIMATORS", "all gradient estimators, on short ListOps"
     ),
     "estimators-paths": _here(
-        "paths.tables:ESTIMATORS", "the gradient estimators compared, on paths of a small graph"
+        "paths.tables:ESTIMATORS", "all gradient estimators, on paths of a small graph"
     ),
     "plane-addition": _here(
-        "addition.tables:PLANE", "tau and beta, both constant, on sums of three digits"
+        "addition.tables:PLANE", "tau and beta constant, on sums of three digits"
     ),
-    "plane-listops": _here("listops.tables:PLANE", "tau and beta, both constant, on short ListOps"),
-    "plane-paths": _here(
-        "paths.tables:PLANE", "tau and beta, both constant, on paths of a small graph"
-    ),
+    "plane-listops": _here("listops.tables:PLANE", "tau and beta constant, on short ListOps"),
+    "plane-paths": _here("paths.tables:PLANE", "tau and beta constant, on paths of a small graph"),
 }
 
 

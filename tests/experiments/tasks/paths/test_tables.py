@@ -20,7 +20,7 @@ TABLES = {
     table.name: table
     for module in (tables, search)
     for table in vars(module).values()
-    if isinstance(table, Table)
+    if isinstance(table, Table) and table not in (tables.ESTIMATORS, tables.PLANE)
 }
 
 
