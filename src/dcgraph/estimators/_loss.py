@@ -45,7 +45,7 @@ class Call:
         return at_least(self.beta, _SMALLEST)
 
     def log_p(self) -> Tensor:
-        """Of softmax(theta / beta). Where beta is 0 there is nothing to learn: the gradient is 0."""
+        """Of softmax(theta / beta); where beta is 0 there is nothing to learn, and no gradient."""
         log_p = (self.theta / self.scale).log_softmax(-1)
         if not isinstance(self.beta, Tensor) and self.beta > 0:
             return log_p
