@@ -18,7 +18,7 @@ __all__ = ["surrogate"]
 def surrogate(
     model: nn.Module,
     closure: Callable[[], Float[Tensor, " examples"]],
-    **options: float,
+    **options: int | float,
 ) -> Float[Tensor, " examples"]:
     r"""The loss of every example, with the gradient of whatever estimator the nodes have.
 

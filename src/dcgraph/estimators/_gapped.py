@@ -21,7 +21,7 @@ def gapped_straight_through(
     mask: Bool[Tensor, "..."] | None = None,
     noise: Noise | None = None,
     generator: torch.Generator | None = None,
-    gap: float = 1.0,
+    gap: int | float = 1.0,
 ) -> Float[Tensor, "*batch categories"]:
     r"""Straight-through at logits that are moved so that the choice leads by a gap.
 

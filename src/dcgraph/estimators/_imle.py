@@ -78,8 +78,11 @@ def _perturb_and_map(
         perturbed = perturbed + drawn.noise * beta
     if mask is not None:
         perturbed = perturbed.masked_fill(~mask, -torch.inf)
-    step = tau if isinstance(tau, Tensor) else torch.full((), tau, device=logits.device)
-    step = step.detach().to(drawn.theta.dtype)
+    dtype, device = drawn.theta.dtype, logits.device
+    if isinstance(tau, Tensor):
+        step = tau.detach().to(dtype)
+    else:  # filled on the device: a copy from the host would break a capture
+        step = torch.full((), tau, dtype=dtype, device=device)
     hard: Tensor = _Map.apply(drawn.theta, perturbed, drawn.hard, step, adapts)  # type: ignore[no-untyped-call]
     return hard.to(logits.dtype)
 

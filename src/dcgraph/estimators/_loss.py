@@ -120,7 +120,7 @@ def reinforce(run: Run, *, samples: int = 4) -> Float[Tensor, " examples"]:
     return f.mean(0) + _without_value((surprise * torch.stack(scores)).mean(0))
 
 
-def rebar(run: Run, *, eta: float = 1.0) -> Float[Tensor, " examples"]:
+def rebar(run: Run, *, eta: int | float = 1.0) -> Float[Tensor, " examples"]:
     r"""REBAR (Tucker et al., 2017): the score function, less what a relaxation explains.
 
     The network runs three times: with choices D = H(G) that noise G makes, relaxed with the same
@@ -147,7 +147,7 @@ def relax(run: Run) -> Float[Tensor, " examples"]:
     return _with_relaxations(run, 1.0, learns=True)
 
 
-def _with_relaxations(run: Run, eta: float, *, learns: bool) -> Tensor:
+def _with_relaxations(run: Run, eta: int | float, *, learns: bool) -> Tensor:
     first = Sampling(explains=True)
     f = run(first)
     score = first.score(f)
@@ -356,8 +356,8 @@ class _Forced:
 
     def _look(self, weight: Tensor, begin: int, count: int) -> None:
         """Where a choice has no weight in any example, later ones need not be gone through."""
-        if self._is_nothing or not weight.numel():
-            return
+        if self._is_nothing or not weight.numel() or not weight.ndim:
+            return  # without examples there is nothing to see
         flat = weight.detach().reshape(weight.shape[0], -1)
         for place in range(count):
             self.counts = begin + place

@@ -102,7 +102,7 @@ def reinmax_cv(
     noise: Noise | None = None,
     generator: torch.Generator | None = None,
     samples: int = 10,
-    eta: float = 1.0,
+    eta: int | float = 1.0,
 ) -> Float[Tensor, "*batch categories"]:
     r"""ReinMax with a control variate (Wang and Bui, 2026).
 
