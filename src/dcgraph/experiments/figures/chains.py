@@ -32,6 +32,7 @@ _SHORT = {"straight_through": "ST", "gumbel_softmax": "GS"}
 _METRICS = ("cosine_50", "bias", "bias_error", "std")
 _MARKERS = "osD^v"
 _GREY = "#d9d9d9"
+_DASHED = (0, (2, 1.2))
 
 
 def compute(results: Path) -> dict[str, Any]:
@@ -121,52 +122,59 @@ def draw_errors(numbers: dict[str, Any], path: Path) -> None:
                 _depths(axes, numbers["depths"])
                 axes.axhline(1, color="grey", linewidth=0.6, zorder=0)
                 axes.set_yscale("log")
-                axes.set_ylim(1e-2, 1e3)
-                axes.set_yticks([1e-2, 1, 1e2], labels=["0.01", "1", "100"])
+                axes.set_ylim(1e-3, 1e4)
+                axes.set_yticks([1e-2, 1, 1e2, 1e4], labels=["0.01", "1", "100", "10,000"])
                 axes.yaxis.set_minor_locator(NullLocator())
             row[0].set_ylabel(family)
             _name_lines(row[-1], names)
         for (size, metric), axes in zip(kinds, panels[0], strict=True):
             said = "bias" if metric == "bias" else "standard deviation"
-            axes.set_title(f"{said}, {size} categories")
-        text = "of one estimate, as a share of the exact gradient's norm (grey line: 1)"
+            axes.set_title(f"{size} categories\n{said}")
+        text = (
+            "share of the exact gradient's norm, of one estimate (one of 0 has bias 1); "
+            "no bias is drawn below its Monte-Carlo error, and no 0"
+        )
         _below(figure, text, residuals=False)
 
 
 def _height(families: dict[str, Any]) -> float:
-    return 1.1 + 1.1 * max(3, len(families))
+    return 0.95 + 0.98 * max(3, len(families))
 
 
 def _draw_lines(
     axes: Axes, lines: Sequence[dict[str, Any]], names: Sequence[str], metric: str
 ) -> None:
-    """The family above all others; with residuals dashed. A bias that is not seen is hollow."""
+    """The family above all others, with residuals dashed; the others only without."""
+    looks = _looks(names)
     for one in lines:
-        member = one["estimator"] in names
-        colour = _looks(names)[one["estimator"]][0] if member else _GREY
-        marker = _looks(names)[one["estimator"]][1] if member else ""
-        residual = one["alpha"] < 1
+        residual, member = one["alpha"] < 1, one["estimator"] in names
         if residual and not member:
             continue
-        style = (0, (2, 1.2)) if residual else "-"
+        colour, marker, width = looks.get(one["estimator"], (_GREY, "", 0.7))
         depths, values = one["depth"], one[metric]
         if metric == "bias":
             values = [_seen(*pair) for pair in zip(values, one["bias_error"], strict=True)]
+        if metric != "cosine_50":  # a logarithmic axis has no 0
+            values = [value or None for value in values]
         axes.plot(
             depths, [float("nan") if value is None else value for value in values],
-            color=colour, linestyle=style, marker="" if residual else marker, markersize=3,
-            linewidth=1.2 if member else 0.7, zorder=3 if member else 1, clip_on=False,
+            color=colour, linestyle=_DASHED if residual else "-", linewidth=width,
+            marker="" if residual else marker, markersize=2 * width, zorder=3 if member else 1,
         )  # fmt: skip
 
 
 def _seen(bias: float | None, error: float | None) -> float | None:
-    """Below its Monte-Carlo error a bias is not seen, and has no place on a logarithmic axis."""
+    """Below its Monte-Carlo error a bias is not seen."""
     return None if bias is None or error is None or bias < error else bias
 
 
-def _looks(names: Sequence[str]) -> dict[str, tuple[str, str]]:
-    colours = shades(max(3, len(names)))
-    return {name: (colours[-1 - k], _MARKERS[k % len(_MARKERS)]) for k, name in enumerate(names)}
+def _looks(names: Sequence[str]) -> dict[str, tuple[str, str, float]]:
+    """Colour, marker and width: the first are wider, to be seen below those that coincide."""
+    colours = reversed(shades(max(3, len(names))))
+    return {
+        name: (colour, _MARKERS[k % len(_MARKERS)], max(1.0, 1.8 - 0.4 * k))
+        for k, (name, colour) in enumerate(zip(names, colours, strict=False))
+    }
 
 
 def _depths(axes: Axes, depths: Sequence[int]) -> None:
@@ -180,8 +188,16 @@ def _name_lines(axes: Axes, names: Sequence[str]) -> None:
     """Beside the last panel of a row."""
     looks = _looks(names)
     handles = [
-        Line2D([], [], color=looks[name][0], marker=looks[name][1], markersize=3, label=_said(name))
-        for name in names
+        Line2D(
+            [],
+            [],
+            color=colour,
+            marker=marker,
+            linewidth=width,
+            markersize=2 * width,
+            label=_said(name),
+        )
+        for name, (colour, marker, width) in looks.items()
     ]
     axes.legend(
         handles=handles, loc="center left", bbox_to_anchor=(1.02, 0.5), fontsize="small",
@@ -201,7 +217,7 @@ def _below(figure: Figure, text: str, residuals: bool = True) -> None:
     if residuals:
         handles = [
             Line2D([], [], color="black", label="without residuals"),
-            Line2D([], [], color="black", linestyle=(0, (2, 1.2)), label="with DropRes"),
+            Line2D([], [], color="black", linestyle=_DASHED, label="with DropRes"),
             Line2D([], [], color=_GREY, label="all other estimators, without"),
         ]
         figure.legend(handles=handles, loc="outside upper center", ncols=3)
