@@ -267,9 +267,16 @@ def test_the_table_and_the_csv_have_what_was_measured(tmp_path: Path) -> None:
     own = [row for row in record["rows"] if of.items() <= row.items() and row["steps"] == "permute"]
     plain, best = next(row for row in own if row["tau"] == 1), best_of_grid(own)
     assert best is not None and best["mse"] == min(row["mse"] for row in own)
-    assert f" {plain['std']:.2f} " in rows[1] and f" {plain['mse']:.2f} " in rows[1]
-    assert f"({best['tau']:g}, {best['beta']:g})" in rows[1]
+    assert f" {plain['std']:.2f} " in rows[1]
+    assert f" {best['mse']:.2f} ({best['tau']:g}, {best['beta']:g}) " in rows[1]
+    largest = best_of_grid(own, by="cosine_50")
+    assert largest is not None and largest["cosine_50"] == max(row["cosine_50"] for row in own)
     assert "- `rotation`: it needs a codebook" in table
+    exact = [
+        exact_gradient(random_weights(3, 2, seed=chains._seed(0, 3, 2, k))).square().sum()
+        for k in range(SMALL.chains)
+    ]
+    assert f"{torch.stack(exact).mean().sqrt().item():.2g} at 2." in table
     read = list(csv.DictReader(io.StringIO(chains_csv(record))))
     assert len(read) == len(record["rows"]) and list(read[0]) == [*KEY, *METRICS]
     assert float(read[-1]["mse"]) == record["rows"][-1]["mse"]

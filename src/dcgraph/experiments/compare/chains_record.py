@@ -170,10 +170,15 @@ def select(rows: Sequence[Row], **fields: Any) -> list[Row]:
     return [row for row in rows if all(row[name] == value for name, value in fields.items())]
 
 
-def best_of_grid(rows: Sequence[Row]) -> Row | None:
-    """The row with the smallest mean squared error; of one size, estimator and alpha."""
-    measured = [row for row in rows if row["mse"] is not None]
-    return min(measured, key=lambda row: float(row["mse"]), default=None)
+def best_of_grid(rows: Sequence[Row], by: Literal["mse", "cosine_50"] = "mse") -> Row | None:
+    """The row with the least squared error, or the largest cosine; of one size and estimator.
+
+    The error has a flaw: an estimate of 0 has 1, which is less than that of many that point the
+    right way. The cosine says nothing of the length.
+    """
+    measured = [row for row in rows if row[by] is not None]
+    sign = 1 if by == "mse" else -1
+    return min(measured, key=lambda row: sign * float(row[by]), default=None)
 
 
 def chains_csv(record: Record) -> str:
@@ -189,7 +194,7 @@ def chains_csv(record: Record) -> str:
 def chains_table(record: Record, *, categories: int = 10) -> str:
     """Two Markdown tables for one number of categories, and what was left out.
 
-    The first has cosines by depth; the second errors, also of the best of the grid.
+    The first has cosines by depth; the second errors, and the best of the grid.
     """
     settings = settings_of(record)
     if categories not in settings.categories:
@@ -201,12 +206,12 @@ def chains_table(record: Record, *, categories: int = 10) -> str:
     names = list(dict.fromkeys(row["estimator"] for row in rows))
     middle = sorted(settings.depths)[len(settings.depths) // 2]
     parts = [
-        _title(settings, categories),
+        _title(settings, categories, record["targets"]),
         _by_depth(rows, names, settings),
         f"Of one estimate at depth {middle}, as shares of the norm of the exact gradient: bias "
-        "and standard deviation at tau = beta = 1, and the best error² (bias² + std²) of the grid "
-        f"{_grid(settings)} for (tau, beta), the same for all. 1 is the error² of an estimate of "
-        "0. Time: of a call, that of gumbel_softmax is 1.",
+        "and standard deviation at tau = beta = 1. Then the least error² (bias² + std²) and the "
+        f"largest cosine of the grid {_grid(settings)} for (tau, beta), the same for all; an "
+        "estimate of 0 has an error² of 1. Time: of a call, that of gumbel_softmax is 1.",
         _by_error(rows, names, settings, middle),
     ]
     left_out = [
@@ -221,11 +226,16 @@ def chains_table(record: Record, *, categories: int = 10) -> str:
     return "\n\n".join(parts)
 
 
-def _title(settings: ChainSettings, categories: int) -> str:
+def _title(settings: ChainSettings, categories: int, targets: list[Row]) -> str:
+    own = [one for one in targets if one["categories"] == categories]
+    own = sorted(select(own, steps=settings.steps[0]), key=lambda one: int(one["depth"]))
+    norms = ", ".join(f"{one['norm']:.2g} at {one['depth']}" for one in own)
+    share = 1 - min(settings.alphas)
     return (
         f"Chains of choices among {categories} categories: the cosine of the mean of {BATCH} "
         "estimates to the exact gradient, at tau = beta = 1, by depth; mean over "
-        f"{settings.chains} random chains. DropRes adds the residual with probability 1/2."
+        f"{settings.chains} random chains. DropRes adds the residual with probability {share:g}. "
+        f"Norm of the exact gradient by depth: {norms}."
     )
 
 
@@ -255,14 +265,20 @@ def _by_depth(rows: list[Row], names: list[str], settings: ChainSettings) -> str
 
 
 def _by_error(rows: list[Row], names: list[str], settings: ChainSettings, depth: int) -> str:
-    lines = [["estimator", "bias", "std", "error²", "best error²", "at (tau, beta)", "time"]]
+    lines = [["estimator", "bias", "std", "least error²", "best cosine", "time"]]
     for name in names:
         own = select(rows, estimator=name, depth=depth, alpha=1.0, steps=settings.steps[0])
-        plain, best = next(iter(select(own, tau=1, beta=1)), None), best_of_grid(own)
-        where = "-" if best is None else f"({best['tau']:g}, {best['beta']:g})"
-        errors = [_bias(plain), _shown(plain, "std"), _shown(plain, "mse"), _shown(best, "mse")]
-        lines.append([name, *errors, where, _shown(plain, "relative_seconds")])
+        plain = next(iter(select(own, tau=1, beta=1)), None)
+        least, best = best_of_grid(own), best_of_grid(own, by="cosine_50")
+        at_best = [_with_dials(least, "mse"), _with_dials(best, "cosine_50")]
+        lines.append([name, _bias(plain), _shown(plain, "std"), *at_best])
+        lines[-1].append(_shown(plain, "relative_seconds"))
     return as_markdown(lines)
+
+
+def _with_dials(row: Row | None, metric: str) -> str:
+    where = "" if row is None else f" ({row['tau']:g}, {row['beta']:g})"
+    return f"{_shown(row, metric)}{where}"
 
 
 def _bias(row: Row | None) -> str:
