@@ -46,6 +46,7 @@ from .chains_record import (
     empty_record,
     key_of,
     read_chains,
+    rounded,
     settings_of,
     write_chains,
 )
@@ -449,7 +450,8 @@ class _Run:
         if not any(size.items() <= target.items() for target in targets):
             norms = [g.norm().item() for g in exact]
             root = math.sqrt(statistics.fmean(norm**2 for norm in norms))
-            targets.append(size | {"norm": root, "least": min(norms), "most": max(norms)})
+            norm = rounded({"norm": root, "least": min(norms), "most": max(norms)})
+            targets.append(size | norm)
 
     def _add(
         self,
@@ -462,14 +464,15 @@ class _Run:
         if not self.entry["rows"]:
             self.record["runs"].append(self.entry)
         self.entry["rows"] += 1
-        row |= {**summary(found, exact), "seconds": seconds, "relative_seconds": relative}
-        self.record["rows"].append({**row, "run": len(self.record["runs"]) - 1})
+        measured = {**summary(found, exact), "seconds": seconds, "relative_seconds": relative}
+        run = len(self.record["runs"]) - 1
+        self.record["rows"].append({**row, **rounded(measured), "run": run})
         self.done.add(key_of(row))
         if time.perf_counter() - self.saved > _EVERY:
             self.save()
 
     def save(self) -> None:
-        self.entry["seconds"] = time.perf_counter() - self.start
+        self.entry["seconds"] = round(time.perf_counter() - self.start, 1)
         write_chains(self.out, self.record)
         self.saved = time.perf_counter()
 

@@ -100,27 +100,28 @@ def empty_record(settings: ChainSettings) -> Record:
 
 
 def write_chains(path: Path, record: Record) -> None:
-    """A line for each run, target and row."""
+    """A line for each run, target and row; rows without the names of their columns."""
+    rows = [[row[name] for name in _COLUMNS] for row in record["rows"]]
     parts = []
-    for name, value in record.items():
-        if isinstance(value, list):
-            lines = ",".join(f"\n  {json.dumps(_rounded(one), allow_nan=False)}" for one in value)
-            parts.append(f'"{name}": [{lines}]')
-        else:
-            parts.append(f'"{name}": {json.dumps(value, allow_nan=False)}')
+    for name, value in {**record, "columns": _COLUMNS, "rows": rows}.items():
+        text = json.dumps(value, allow_nan=False)
+        if name in ("runs", "targets", "skipped", "rows"):
+            lines = [f"\n  {json.dumps(one, allow_nan=False)}" for one in value]
+            text = f"[{','.join(lines)}]"
+        parts.append(f'"{name}": {text}')
     content = "{\n " + ",\n ".join(parts) + "\n}\n"
     write_atomically(path, lambda draft: draft.write_text(content, encoding="utf-8"))
 
 
-def _rounded(one: dict[str, Any]) -> dict[str, Any]:
-    """Measured numbers to five digits; what is not finite is null, for JSON has no NaN."""
-    return {name: _number(value) for name, value in one.items()}
+_COLUMNS = [*KEY, *METRICS, "run"]
 
 
-def _number(value: Any) -> Any:
-    if isinstance(value, float):
-        return float(f"{value:.5g}") if math.isfinite(value) else None
-    return value
+def rounded(measured: dict[str, float | None]) -> dict[str, float | None]:
+    """To five digits; what is not finite is None, for JSON has no NaN."""
+    return {
+        name: float(f"{value:.5g}") if value is not None and math.isfinite(value) else None
+        for name, value in measured.items()
+    }
 
 
 def read_chains(path: Path) -> Record:
@@ -134,13 +135,15 @@ def read_chains(path: Path) -> Record:
     if not isinstance(stored, dict) or stored.get("schema") != SCHEMA:
         raise RecordError(f"{str(path)!r} is no record of chains of schema {SCHEMA}; {remedy}")
     try:
-        for row in stored["rows"]:
-            key_of(row), [row[name] for name in METRICS]
+        if stored.pop("columns") != _COLUMNS:
+            raise ValueError("its columns are others")
+        rows = stored["rows"]
+        stored["rows"] = [dict(zip(_COLUMNS, row, strict=True)) for row in rows]
         settings_of(stored)
         for name in ("runs", "targets", "skipped"):
             if not isinstance(stored[name], list):
                 raise TypeError(f"{name} is no list")
-    except (AttributeError, KeyError, TypeError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise RecordError(
             f"{str(path)!r} is a damaged record ({shortened(error)}); {remedy}"
         ) from error

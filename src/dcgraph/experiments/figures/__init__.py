@@ -173,9 +173,9 @@ FIGURES: dict[str, Figure] = {
         "gradient estimators on chains: direction, by depth",
         plan="Drawing how well every estimator finds the exact gradient of chains; 3 seconds.",
         look=(
-            "estimators that send a gradient through the chain (upper rows) lose its direction "
-            "after a few choices, those that use the loss (bottom) later; residuals (dashed) lead "
-            "astray here, for each step permutes the symbols."
+            "with ten categories and more, estimators that send a gradient through the chain "
+            "(upper rows) lose its direction after a few choices, those that use the loss (bottom) "
+            "later; residuals (dashed) lead astray here, for each step permutes the symbols."
         ),
         from_records=True,
     ),
