@@ -41,7 +41,7 @@ LIBRARY: Layers = [  # from the lowest to the highest
 
 EXPERIMENTS: Layers = [
     ["dcgraph.experiments.engine"],
-    ["dcgraph.experiments.tasks"],
+    ["dcgraph.experiments.tasks", "dcgraph.experiments.compare"],
     ["dcgraph.experiments.report"],
     ["dcgraph.experiments.figures", "dcgraph.experiments.playground"],
     ["dcgraph.experiments.cli"],
@@ -95,6 +95,7 @@ WITHOUT_TORCH = [
         for task in ("addition", "listops", "paths")
         for name in ("settings", "tables")
     ),
+    "dcgraph.experiments.compare.chains_record",
 ]
 
 

@@ -235,7 +235,7 @@ def as_text(table: Table, results: Path) -> str:
         if not was_run(table, row, results):
             line[1] = "not run"
         lines.append([*line, row.given] if notes else line)
-    return f"{table.title} {made_of(filled.values())}\n\n{_align(lines)}"
+    return f"{table.title} {made_of(filled.values())}\n\n{as_markdown(lines)}"
 
 
 def made_of(filled: Iterable[Cell]) -> str:
@@ -252,7 +252,8 @@ def made_of(filled: Iterable[Cell]) -> str:
     return f"Mean and standard deviation, {count} seeds a row."
 
 
-def _align(lines: list[list[str]]) -> str:
+def as_markdown(lines: list[list[str]]) -> str:
+    """A header and rows as a Markdown table, aligned."""
     widths = [max(len(line[k]) for line in lines) for k in range(len(lines[0]))]
     rule = ["-" * width for width in widths]
     return "\n".join(

@@ -1,0 +1,1 @@
+"""Estimators side by side: what each makes of the same chains and tasks."""
