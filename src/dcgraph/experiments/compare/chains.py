@@ -17,7 +17,7 @@ import math
 import statistics
 import time
 import zlib
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,11 +28,10 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-import dcgraph
-
-from ... import estimators as registries
 from ..._arguments import check_choice
+from ..._surrogate import surrogate
 from ...dials import Dials
+from ...estimators import ESTIMATORS, LOSS_ESTIMATORS, VECTOR_ESTIMATORS
 from ...nodes import Discrete
 from ..engine.provenance import code_version, hardware
 from .chains_record import (
@@ -228,19 +227,10 @@ def estimates(
         Dials.constant(model, tau=tau, beta=beta, alpha=alpha)
         theta = weights.theta.float().repeat(samples, 1).requires_grad_()
         start = time.perf_counter()
-        _loss(model, lambda: model(theta)).sum().backward()
+        surrogate(model, lambda: model(theta)).sum().backward()
         seconds = time.perf_counter() - start
     assert theta.grad is not None
     return theta.grad, seconds
-
-
-def _loss(model: nn.Module, closure: Callable[[], Tensor]) -> Tensor:
-    """What is trained on: estimators that need the loss itself have a surrogate for it."""
-    surrogate = getattr(dcgraph, "surrogate", None)
-    if surrogate is None:
-        return closure()
-    loss: Tensor = surrogate(model, closure)
-    return loss
 
 
 def summary(
@@ -295,9 +285,8 @@ def _mean(values: Sequence[Tensor]) -> float:
 
 
 def all_estimators() -> list[str]:
-    """Every name in the registries."""
-    with_loss: Collection[str] = getattr(registries, "LOSS_ESTIMATORS", ())
-    return list(dict.fromkeys([*registries.ESTIMATORS, *with_loss, *_NEVER]))
+    """Every name there is."""
+    return [*ESTIMATORS, *LOSS_ESTIMATORS, *VECTOR_ESTIMATORS]
 
 
 _REFERENCE = "gumbel_softmax"  # whose time the others are compared with
