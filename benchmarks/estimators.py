@@ -6,7 +6,7 @@
 The estimators are those of the registries. All get the same logits or the same codebook, and the
 same loss, a fixed linear function of what the node returns; forward and backward pass are timed
 together, and launched one by one, as in a training loop that is not captured. On 2 CPU cores a run
-takes about half a minute for each estimator. It writes benchmarks/results/estimators-DEVICE.json.
+takes about a quarter of an hour. It writes benchmarks/results/estimators-DEVICE.json.
 """
 
 from __future__ import annotations
