@@ -14,8 +14,6 @@ from torch import Tensor
 import dcgraph as dc
 from dcgraph.estimators import ESTIMATORS, Estimator
 
-ROTATE: Any = getattr(dc.codebook, "rotate", None)
-
 
 def values(shape: tuple[int, ...], seed: int, scale: float = 1.0) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
@@ -129,13 +127,12 @@ def test_zgr_is_reinmax_at_temperature_one(monkeypatch: pytest.MonkeyPatch) -> N
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.skipif(ROTATE is None, reason="there is no rotation yet")
 @pytest.mark.parametrize("dim", [2, 3, 64])
 def test_the_rotation_is_that_of_vector_quantize_pytorch(dim: int) -> None:
     name = "vector_quantize_pytorch"
     rotate_to = pytest.importorskip(f"{name}.{name}").rotate_to
     query, row, g = values((100, dim), 13), values((100, dim), 14, 3.0), values((100, dim), 15)
-    value, gradient = both_passes(lambda x: ROTATE(x, row), query, g)
+    value, gradient = both_passes(lambda x: dc.codebook.rotate(x, row), query, g)
     rotated, expected = both_passes(lambda x: rotate_to(x, row), query, g)
     torch.testing.assert_close(value, rotated, rtol=1e-9, atol=1e-9)
     assert torch.equal(value, row)

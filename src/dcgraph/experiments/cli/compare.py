@@ -5,9 +5,11 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from ..._arguments import closest, shown
+from ..compare.chains_record import chains_table
 from ..engine.errors import RecordError
 from ..engine.tables import Table, as_text
 from ..figures import FIGURES, make
@@ -21,21 +23,26 @@ class Compared:
     """A part of the comparison: tables and the figure that is drawn of their records."""
 
     summary: str
-    tables: tuple[str, ...]
-    figure: str
-    seconds: float  # that a run takes of a CPU core, with Gumbel-softmax, as measured
+    tables: tuple[str, ...]  # none for chains, which have a record of their own
+    figures: tuple[str, ...]
+    seconds: float = 0.0  # that a run takes of a CPU core, with Gumbel-softmax, as measured
 
 
 COMPARISONS = {
-    "addition": Compared(
-        "sums of three handwritten digits", ("estimators-addition",), "estimators", 1.0
+    "chains": Compared(
+        "chains whose exact gradient is known", (), ("chains", "chains-residual", "chains-errors")
     ),
-    "listops": Compared("short expressions of ListOps", ("estimators-listops",), "estimators", 1.0),
-    "paths": Compared("paths of a small graph", ("estimators-paths",), "estimators", 0.9),
+    "addition": Compared(
+        "sums of three handwritten digits", ("estimators-addition",), ("estimators",), 1.0
+    ),
+    "listops": Compared(
+        "short expressions of ListOps", ("estimators-listops",), ("estimators",), 1.0
+    ),
+    "paths": Compared("paths of a small graph", ("estimators-paths",), ("estimators",), 0.9),
     "plane": Compared(
         "tau and beta, both constant, on the three tasks",
         ("plane-addition", "plane-listops", "plane-paths"),
-        "plane",
+        ("plane",),
         1.0,
     ),
 }
@@ -51,12 +58,13 @@ def compare(
     device: str = "auto",
     dry: bool = False,
 ) -> None:
-    """Compare all gradient estimators on the same tasks.
+    """Compare all gradient estimators: on chains with a known gradient, and on tasks.
 
-    Each with and without DropRes and TempMatch, several seeds, tau chosen on
+    On chains their bias, variance and direction are measured. On the tasks each
+    trains with and without DropRes and TempMatch, several seeds, tau chosen on
     the validation split. What is missing of the records is made, and what was
     cut off goes on; then the tables are printed and the figures drawn.
-    Takes about an hour on 2 CPU cores, and what has records takes nothing.
+    Takes about two hours on 2 CPU cores, and what has records takes nothing.
 
     Args:
         names: what to compare on; everything, if none is given.
@@ -69,14 +77,19 @@ def compare(
     for name in names:
         if name not in COMPARISONS:
             raise CommandError(f"unknown comparison {shown(name)}; {closest(name, COMPARISONS)}", 2)
-    chosen = [one for name, one in COMPARISONS.items() if name in names or not names]
-    tables = [get_table(name) for one in chosen for name in one.tables]
+    chosen = {name: one for name, one in COMPARISONS.items() if name in names or not names}
+    chains = results / "compare" / "chains.json" if "chains" in chosen else None
+    tables = [get_table(name) for one in chosen.values() for name in one.tables]
     by_task: dict[str, list[Table]] = {}
     for table in tables:
         by_task.setdefault(table.task, []).append(table)
     if dry:
+        if chains is not None:
+            print("chains: about 10 minutes on a CPU core, less what has been measured.")
+        if not tables:
+            return
         runs = sum(say_what_runs(some, results) for some in by_task.values())
-        each = statistics.fmean(one.seconds for one in chosen)
+        each = statistics.fmean(one.seconds for one in chosen.values() if one.tables)
         print(
             f"In all {runs} runs, from {runs * each / 120:.0f} minutes on 2 CPU cores; estimators "
             "that draw more, or compute the loss more than once, take several times as long."
@@ -85,12 +98,22 @@ def compare(
     from ..engine.ranks import started_ranks  # start-up time: torch
 
     with started_ranks() as ranks:
+        if chains is not None and ranks.is_main:
+            _measure(chains)
         for some in by_task.values():
             run_missing(some, results, ranks, data_dir=data_dir, device=device)
     if ranks.is_main:
         for table in tables:
             print(f"\n{as_text(table, results)}", flush=True)
-        _draw(list(dict.fromkeys(one.figure for one in chosen)), results, out)
+        figures = dict.fromkeys(name for one in chosen.values() for name in one.figures)
+        _draw(list(figures), results, out)
+
+
+def _measure(record: Path) -> None:
+    """The chains, on one CPU core."""
+    from ..compare.chains import run_chains  # start-up time: torch
+
+    print(chains_table(run_chains(record, progress=partial(print, flush=True))), flush=True)
 
 
 def _draw(figures: Sequence[str], results: Path, out: Path) -> None:
