@@ -15,7 +15,7 @@ from dcgraph.experiments.engine.jobs import jobs_of
 from dcgraph.experiments.engine.metrics import Metric
 from dcgraph.experiments.engine.records import Curve
 from dcgraph.experiments.engine.settings import Settings
-from dcgraph.experiments.engine.tables import Choice, Run, Table, as_json, as_text
+from dcgraph.experiments.engine.tables import Choice, Run, Table, as_json, as_text, record_of
 from dcgraph.experiments.tasks import get_table
 from dcgraph.experiments.tasks.listops.settings import PAPER
 from made_up_records import VALIDATION, write_run
@@ -70,6 +70,11 @@ def test_validation_chooses_and_fresh_seeds_are_shown(tmp_path: Path) -> None:
     write(TABLE, one, tmp_path, validation=0.5, test=0.9)  # better on the test, which is no reason
     assert neither.chosen("parity", tmp_path) is None, "only half of it was tried"
     write(TABLE, four, tmp_path, validation=0.6, test=0.3)
+    last = record_of(four, 1, "parity", tmp_path)
+    content = last.read_bytes()
+    last.unlink()
+    assert neither.chosen("parity", tmp_path) is None, "a seed of it is missing"
+    last.write_bytes(content)
     chosen = neither.chosen("parity", tmp_path)
     assert chosen == neither.fresh_runs()[1]
     more = [job for job in jobs_of(TABLE, row, tmp_path) if job not in first]

@@ -72,8 +72,8 @@ class Comparison:
             task=self.task,
             title=(
                 f"{self.subject}: {self.metric.name} of each gradient estimator, in per cent. Tau "
-                f"is {taus}, chosen on the validation split with {TUNING_SEEDS} seeds; shown is "
-                f"the test of {FRESH_SEEDS} fresh ones.{' ' if without else ''}{without}"
+                f"is {taus}, what {TUNING_SEEDS} seeds say is best on the validation split; shown "
+                f"is the test of {FRESH_SEEDS} fresh ones.{' ' if without else ''}{without}"
             ),
             rows=rows,
             columns=(

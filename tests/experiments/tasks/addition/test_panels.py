@@ -40,8 +40,9 @@ def test_two_summands_and_models_without_nodes(model: str, tmp_path: Path) -> No
     assert len(read.all("img")) >= 2 * 4
 
 
-def test_the_panels_are_what_the_model_does(tmp_path: Path) -> None:
-    replica = trained(tmp_path, DEMO)
+@pytest.mark.parametrize("symbols", [0, 7], ids=["one codebook", "two codebooks"])
+def test_the_panels_are_what_the_model_does(symbols: int, tmp_path: Path) -> None:
+    replica = trained(tmp_path, replace(DEMO, symbols=symbols))
     assert replica.model is not None
     model, settings = load_model(replica.model, Addition())
     data = Addition().data(settings)

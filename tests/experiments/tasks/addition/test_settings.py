@@ -17,6 +17,10 @@ from dcgraph.experiments.tasks.addition.settings import PAPER
         ({"model": "cnn", "images": "digits"}, "28x28"),
         ({"augment": -1.0}, "at least 0"),
         ({"digits": 11}, "between 2 and 10"),
+        ({"symbols": 1}, "at least 2 rows; use 0"),
+        ({"symbols": -1}, "at least 2 rows; use 0"),
+        ({"examples": 0}, "1 to 160000"),
+        ({"examples": 160_001}, "1 to 160000"),
     ],
 )
 def test_impossible_settings(changes: dict[str, object], word: str) -> None:

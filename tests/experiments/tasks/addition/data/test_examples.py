@@ -79,3 +79,12 @@ def test_mnist_is_split_before_it_is_added(summands: int, train: int, held_out: 
     assert set(as_the_paper.splits) == {"train", "test"}
     assert as_the_paper.size("train") == train + held_out
     assert torch.equal(as_the_paper.table("test")["images"], clean.table("test")["images"])
+
+
+def test_fewer_examples_are_the_first_of_all() -> None:
+    every, few = TASK.data(DEMO), TASK.data(replace(DEMO, examples=100))
+    assert every.size("train") == 160_000 and few.size("train") == 100
+    images = every.table("train")["images"][:100]
+    assert torch.equal(few.table("train")["images"], images)
+    for split in ("validation", "test"):
+        assert torch.equal(few.table(split)["images"], every.table(split)["images"])

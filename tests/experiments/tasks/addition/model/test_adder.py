@@ -10,7 +10,12 @@ from torch import nn
 
 import dcgraph as dc
 from dcgraph.experiments.tasks.addition.model.adder import Adder, LeNet
-from dcgraph.experiments.tasks.addition.settings import BEST, PAPER, AdditionSettings
+from dcgraph.experiments.tasks.addition.settings import (
+    BEST,
+    COMPARED,
+    PAPER,
+    AdditionSettings,
+)
 from dcgraph.experiments.tasks.addition.task import Addition
 
 TASK = Addition()
@@ -78,3 +83,23 @@ def test_the_gate_is_shared_by_a_batch_of_images_or_belongs_to_an_example(
             assert (open_gates == open_gates[:, :1]).all()
         patterns.add(tuple(open_gates.flatten().tolist()))
     assert len(patterns) > (100 if draws > 3 else 4)
+
+
+def test_two_codebooks_have_more_rows_than_numbers() -> None:
+    """One for the images, one for the sum on the way; a layer of its own answers."""
+    model = TASK.model(COMPARED).eval()
+    assert isinstance(model, Adder) and model.sum is not None
+    assert model.symbol.codebook.shape == model.sum.codebook.shape == (64, 32)
+    assert 0.9 < model.symbol.codebook.std().item() < 1.1
+    images = torch.rand(5, 3, 8, 8)
+    with dc.trace(model) as steps:
+        answers = model(images)
+    assert answers.shape == (5, 28)
+    read, total = (step.index for step in steps)
+    assert tuple(read.shape) == (3, 5) and tuple(total.shape) == (1, 5)
+    computed = model.compute(read.T)
+    assert torch.equal(computed[:, 0], total[0])
+    assert torch.equal(computed[:, 1], answers.argmax(-1))
+    assert torch.equal(model.read(images.flatten(0, 1)).view(5, 3), read.T)
+    two = TASK.model(replace(COMPARED, summands=2))
+    assert isinstance(two, Adder) and two.sum is None, "there is no sum on the way"

@@ -296,3 +296,18 @@ def test_the_data_are_the_sets_and_no_split_has_rows_of_another(
     assert set(found) == {"train", "validation", *sets.TESTS}
     together = [each for some in found.values() for each in some]
     assert len(set(together)) == len(together)
+
+
+def test_short_expressions_are_few_and_all_differ() -> None:
+    drawn = sets.generate_short(0)
+    sizes = {"train": 4_000, "validation": 300, "test": 500}
+    assert {name: len(some) for name, some in drawn.items()} == {
+        f"{split}-d{depth}": size for depth in (1, 2, 3) for split, size in sizes.items()
+    }
+    assert len({each for some in drawn.values() for each in some}) == 3 * 4_800
+    for name, some in drawn.items():
+        assert tensors_of(some)["depth"].unique().tolist() == [int(name[-1])]
+        assert max(map(len, some)) <= 19
+    data = sets.short_data(0)
+    assert set(data.splits) == set(sizes), "there are no deeper tests"
+    assert {split: data.size(split) for split in sizes} == {s: 3 * n for s, n in sizes.items()}
