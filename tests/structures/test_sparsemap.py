@@ -233,8 +233,17 @@ def test_fewer_steps_are_mixtures_that_come_nearer(name: str) -> None:
         distances.append((mu - read_part(name, theta)).square().sum((-2, -1)))
         assert ((solution(name, theta, steps).weights > 0).sum(-1) <= steps).all()
     assert all((b < a).all() for a, b in pairwise(distances))
-    with pytest.raises(ValueError, match="steps=0, but the first"):
-        structure.sparsemap(theta, steps=0)
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_no_step_leads_away(name: str) -> None:
+    torch.manual_seed(0)
+    theta = 0.3 * torch.randn(10, 6, 6, dtype=torch.float64)
+    points = [
+        read_part(name, STRUCTURES[name].sparsemap(theta, steps=steps)) for steps in range(1, 40)
+    ]
+    distances = [(mu - read_part(name, theta)).square().sum((-2, -1)) for mu in points]
+    assert all((b <= a + 1e-12).all() for a, b in pairwise(distances))
 
 
 # Batches, masks, padding, maps
@@ -290,6 +299,12 @@ def test_a_graph_without_any_tree(name: str) -> None:
         assert torch.autograd.grad(mu.square().sum(), theta)[0].isfinite().all()
     with pytest.raises(ValueError, match="NaN or"):
         structure.sparsemap(theta * math.nan)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_step_at_all_is_an_error(name: str) -> None:
+    with pytest.raises(ValueError, match="steps=0, but the first"):
+        STRUCTURES[name].sparsemap(torch.zeros(3, 3), steps=0)
 
 
 @pytest.mark.parametrize("name", NAMES)

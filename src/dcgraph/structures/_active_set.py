@@ -37,7 +37,6 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from ..distributed._shards import eager
-from ._graphs import FORBIDDEN
 
 Best = Callable[[Tensor], Tensor]
 """From scores [graphs, n, n] to the parents [graphs, n] in the best trees."""
@@ -117,7 +116,7 @@ class _State(NamedTuple):
 
     graph: Int[Tensor, " graphs"]  # which one of the batch it is
     theta: Float[Tensor, "graphs n n"]
-    enough: Float[Tensor, " graphs"]  # a gap that is as good as 0
+    enough: Float[Tensor, " graphs"]  # a gap that is as good as 0: anything if there is no tree
     cells: Int[Tensor, "graphs slots edges"]
     scores: Float[Tensor, "graphs slots"]  # of the trees, under theta - mu
     shared: Float[Tensor, "graphs slots slots"]
@@ -158,13 +157,11 @@ def _start(theta: Tensor, best: Best, undirected: bool) -> _State:
     """With the best tree."""
     cells = _cells(best(theta), undirected)
     size = theta.flatten(-2).gather(-1, cells.squeeze(-2)).abs().sum(-1)
-    rounding = 8 * torch.finfo(theta.dtype).eps * size
     one = torch.ones_like(size).unsqueeze(-1)
     return _State(
         graph=torch.arange(len(theta), device=theta.device),
         theta=theta,
-        # Without any tree it has a forbidden edge, and there is nothing to solve.
-        enough=(_GAP + rounding).masked_fill(size > -FORBIDDEN / 2, torch.inf),
+        enough=_GAP + 8 * torch.finfo(theta.dtype).eps * size,
         cells=cells,
         scores=torch.zeros_like(one),
         shared=(one * cells.shape[-1] + 1).unsqueeze(-1),
@@ -231,16 +228,12 @@ def _change(
     """delta of the system above, 0 for what is not active.
 
     1 more in every entry of G changes nothing but nu, and makes it positive definite, because trees
-    that are affinely independent become linearly independent with one more coordinate of 1. Nor
-    does a number matter that is subtracted from all scores; with the largest, differences are exact
-    where they are small.
+    that are affinely independent become linearly independent with one more coordinate of 1.
     """
-    largest = scores.detach().masked_fill(~active, -torch.inf).amax(-1, keepdim=True)
-    right = torch.stack([scores - largest, torch.ones_like(scores)], -1)
     both = active.unsqueeze(-1) & active.unsqueeze(-2)
     eye = torch.eye(active.shape[-1], dtype=shared.dtype, device=shared.device)
     factor, _ = torch.linalg.cholesky_ex(torch.where(both, shared, eye))
-    right = right.masked_fill(~active.unsqueeze(-1), 0.0)
+    right = torch.stack([scores, torch.ones_like(scores)], -1).masked_fill(~active[..., None], 0.0)
     free, ones = torch.cholesky_solve(right, factor).unbind(-1)
     return free - ones * free.sum(-1, keepdim=True) / ones.sum(-1, keepdim=True)
 
