@@ -180,7 +180,7 @@ class Case:
     """What an estimator does, beside its gradient for each choice."""
 
     gradient: Callable[[Draw], Estimate] | None = None  # None where it needs the loss
-    hard: bool = True  # one-hot rows in the forward pass
+    value: Callable[[Draw], Tensor] | None = None  # None where it is the choice, a one-hot row
     draws_more: bool = False  # not only what chooses, so that replayed noise leaves some open
     takes_reversed: bool = True
     unbiased: bool = False  # in chains of any depth, for any loss
@@ -188,12 +188,16 @@ class Case:
     only_choice: bool = False  # the gradient depends on the choice, not on the noise that made it
     needs_noise: bool = False  # nothing comes back where beta is 0 and one category leads
 
+    @property
+    def hard(self) -> bool:
+        return self.value is None
+
 
 _SCORE = Case(draws_more=True, takes_reversed=False, needs_noise=True, unbiased=True)
 
 
 CASES: dict[str, Case] = {
-    "gumbel_softmax": Case(_gumbel_softmax, hard=False),
+    "gumbel_softmax": Case(_gumbel_softmax, lambda d: (d.perturbed / d.tau).softmax(-1)),
     "straight_through_gumbel_softmax": Case(_gumbel_softmax),
     "straight_through": Case(_straight_through, only_choice=True),
     "gumbel_rao": Case(_gumbel_rao, draws_more=True, takes_reversed=False),
@@ -204,8 +208,8 @@ CASES: dict[str, Case] = {
     "reinmax_cv": Case(_reinmax_cv, draws_more=True, takes_reversed=False, needs_noise=True),
     "imle": Case(_imle),
     "adaptive_imle": Case(_adaptive_imle),
-    "sparsemax": Case(_sparsemax, hard=False),
-    "entmax15": Case(_entmax15, hard=False),
+    "sparsemax": Case(_sparsemax, lambda d: sparsemax_of(d.perturbed / d.tau)),
+    "entmax15": Case(_entmax15, lambda d: entmax15_of(d.perturbed / d.tau)),
     "reinforce": _SCORE,
     "rebar": _SCORE,
     "relax": _SCORE,

@@ -60,40 +60,6 @@ def test_eval_argmax_is_deterministic_and_sample_follows_softmax_of_theta() -> N
     assert chi_square_p(counts, theta.softmax(-1)) > 1e-4
 
 
-@pytest.mark.parametrize(
-    "estimator", ["gumbel_softmax", "straight_through", "straight_through_gumbel_softmax"]
-)
-def test_estimators(estimator: str) -> None:
-    torch.manual_seed(0)
-    node = dc.Categorical(estimator=estimator)
-    dc.Dials(tau=2.0, beta=0.5).attach(node)
-    theta = torch.randn(20, 5, requires_grad=True)
-    noise, weights = dc.gumbel([20, 5]), torch.randn(20, 5)
-    z = node(theta, noise=noise)
-    (gradient,) = torch.autograd.grad((z * weights).sum(), theta)
-
-    perturbed = theta + 0.5 * noise
-    hard = dc.one_hot(perturbed.argmax(-1), 5)
-    relaxed = (perturbed / 2.0).softmax(-1)
-    value, smooth = {
-        "gumbel_softmax": (relaxed, relaxed),
-        "straight_through_gumbel_softmax": (hard, relaxed),
-        "straight_through": (hard, (theta / 2.0).softmax(-1)),
-    }[estimator]
-    torch.testing.assert_close(z, value)
-    (expected,) = torch.autograd.grad((smooth * weights).sum(), theta)
-    torch.testing.assert_close(gradient, expected)
-
-
-@pytest.mark.parametrize("estimator", sorted(dc.estimators.ESTIMATORS))
-def test_estimators_keep_masks(estimator: str) -> None:
-    mask = torch.tensor([True, False, True])
-    theta = torch.tensor([[0.0, 50.0, 1.0]]).repeat(500, 1).requires_grad_()
-    z = dc.Categorical(estimator=estimator)(theta, mask=mask)
-    (gradient,) = torch.autograd.grad((z * torch.randn_like(z)).sum(), theta)
-    assert (z[:, 1] == 0).all() and (gradient[:, 1] == 0).all()
-
-
 def test_generator_decides_noise_and_gate() -> None:
     node = dc.Discrete(6, 4, gate="element")
     dc.Dials(tau=2.0, beta=1.0, alpha=0.5).attach(node)

@@ -51,7 +51,9 @@ def gradient_of_each_choice(name: str, tau: float, beta: float) -> Tensor:
 
 @pytest.mark.parametrize(("tau", "beta"), TEMPERATURES)
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_the_gradient_of_a_draw_is_its_formula(name: str, tau: float, beta: float) -> None:
+def test_value_and_gradient_of_a_draw_are_their_formulas(
+    name: str, tau: float, beta: float
+) -> None:
     seeded = torch.Generator().manual_seed(3)
     rows = 4 if CASES[name].draws_more else 12
     theta = torch.randn(rows, 4, generator=seeded, dtype=torch.float64)
@@ -59,12 +61,13 @@ def test_the_gradient_of_a_draw_is_its_formula(name: str, tau: float, beta: floa
     weights = torch.randn(rows, 4, generator=seeded, dtype=torch.float64)
     hard = dc.one_hot((theta + beta * noise).argmax(-1), 4, torch.float64)
     assert hard.sum(0).count_nonzero() > 1, "several categories are chosen"
-    formula = CASES[name].gradient
+    formula, value = CASES[name].gradient, CASES[name].value
     assert formula is not None
     for i in range(rows):
-        expected, error = formula(Draw(theta[i], hard[i], noise[i], weights[i], tau, beta))
+        row = Draw(theta[i], hard[i], noise[i], weights[i], tau, beta)
+        expected, error = formula(row)
         copies = 4000 if CASES[name].draws_more else 1
-        _, found = play(
+        z, found = play(
             name,
             theta[i].expand(copies, 4),
             weights[i].expand(copies, 4),
@@ -73,6 +76,8 @@ def test_the_gradient_of_a_draw_is_its_formula(name: str, tau: float, beta: floa
             noise=noise[i].expand(copies, 4),
             generator=seeded,
         )
+        wanted = hard[i] if value is None else value(row)
+        torch.testing.assert_close(z[0], wanted, atol=1e-8, rtol=0)
         if CASES[name].draws_more:
             assert z_score(found, expected, error) < 4.5
         else:
