@@ -182,7 +182,7 @@ def test_noise_on_a_condition_is_that_of_draws_that_happen_to_meet_it() -> None:
     log_p = THETA.log_softmax(-1).expand(n, 4)
     for chosen in range(4):
         hard = EYE[chosen].expand(n, 4)
-        fresh = dc.gumbel([n, 4], generator=seeded, dtype=torch.float64)
+        fresh = -dc.gumbel([n, 4], generator=seeded, dtype=torch.float64)
         a = conditional(log_p, hard, fresh)
         assert (a.argmax(-1) == chosen).all()
         top = a[:, chosen]  # of all the largest: Gumbel(0, 1), for the probabilities add up to 1

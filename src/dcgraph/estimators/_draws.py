@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from .._checks import Dial, check_dial, check_logits, check_mask, check_one_per_row, check_rows
 from ..functional import gumbel_softmax, one_hot, sample, straight_through
-from ..noise import Noise, check_noise, draw_gumbel, is_zero, standard_noise
+from ..noise import Noise, check_noise, draw_uniform, is_zero, standard_noise
 
 _SMALLEST = 1e-6
 """In the place of a noise scale of 0, where something is divided by it."""
@@ -61,6 +62,21 @@ class Draw:
         """The value of ``target`` with the gradient of theta; -inf stays where theta has it."""
         shift = (target - self.theta).detach()
         return self.theta + shift.masked_fill(~shift.isfinite(), 0.0)
+
+    def rao(
+        self, log_p: Tensor, samples: int, generator: torch.Generator | None
+    ) -> Float[Tensor, "*batch categories"]:
+        """The mean of Gumbel-softmax rows at these log-probabilities, in units of beta, over noise
+        that chooses D again; its gradient is the mean of theirs."""
+        shape = samples, *self.theta.shape
+        # 24 bits will do: the choice is made, and its noise need not be fine in the tail.
+        uniform = draw_uniform(shape, generator, self.theta.device).to(self.theta.dtype)
+        minus = uniform.add_(2.0**-25).neg_().log1p_().neg_().log_()
+        perturbed = conditional(log_p, self.hard, minus) * self.scale
+        z = (perturbed / self.tau).softmax(-1).nan_to_num(0.0)  # of a row with no category
+        unit = torch.as_tensor(1 / self.tau, dtype=z.dtype, device=z.device)
+        mean: Tensor = _MeanOfSoftmax.apply(self.theta, z, unit)  # type: ignore[no-untyped-call]
+        return mean
 
     def darn(self, probabilities: Tensor) -> Tensor:
         r"""Something linear in theta whose gradient is :math:`(D - p) \langle D - p, g \rangle`.
@@ -145,22 +161,34 @@ def check_samples(samples: int) -> None:
 def conditional(
     log_p: Float[Tensor, "*batch categories"],
     hard: Float[Tensor, "*batch categories"],
-    fresh: Float[Tensor, "*more categories"],
+    minus: Float[Tensor, "*more categories"],
 ) -> Float[Tensor, "*more categories"]:
-    r"""Perturbed log-probabilities, given that D has the largest: from fresh Gumbel(0, 1) noise.
+    r"""Perturbed log-probabilities, given that D has the largest: from log E of fresh noise.
 
-    With :math:`E = \exp(-G)` exponential (Maddison and Tarlow, 2017; Paulus et al., 2021),
+    With E ~ Exp(1) (Maddison and Tarlow, 2017; Paulus et al., 2021),
 
     .. math::
         a_D = -\log E_D, \qquad a_j = -\log(E_j / p_j + E_D) .
     """
-    # By a product, for it differentiates without a look at the index; noise is finite.
-    top = -(fresh * hard).sum(-1, keepdim=True)  # log E_D
-    others = -torch.logaddexp(-fresh - log_p, top)
-    return torch.where(hard > 0, -top, others)
+    top = (minus * hard).sum(-1, keepdim=True)  # log E_D, for noise is finite
+    return torch.where(hard > 0, top, torch.logaddexp(minus - log_p, top)).neg()
 
 
-def fresh_noise(
-    like: Tensor, samples: int, generator: torch.Generator | None
-) -> Float[Tensor, "samples *batch categories"]:
-    return draw_gumbel((samples, *like.shape), generator, like.dtype, like.device)
+class _MeanOfSoftmax(torch.autograd.Function):
+    """The mean of rows z, with the mean of their Jacobians, times a unit."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(theta: Tensor, z: Tensor, unit: Tensor) -> Tensor:
+        return z.mean(0)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs[1:])
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None]:
+        z, unit = ctx.saved_tensors
+        along = torch.linalg.vecdot(z, g.expand_as(z)).unsqueeze(-1)
+        return (z.mean(0) * g - (z * along).mean(0)) * unit, None, None

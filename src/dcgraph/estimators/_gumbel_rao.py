@@ -8,7 +8,7 @@ from torch import Tensor
 
 from .._checks import Dial
 from ..noise import Noise
-from ._draws import check_gumbel, check_samples, conditional, draw, fresh_noise
+from ._draws import check_gumbel, check_samples, draw
 
 __all__ = ["gumbel_rao"]
 
@@ -34,6 +34,5 @@ def gumbel_rao(
     check_gumbel("gumbel_rao", noise)
     check_samples(samples)
     drawn = draw(logits, tau, beta, mask, noise, generator)
-    fresh = fresh_noise(drawn.theta, samples, generator)
-    moved = drawn.moved(conditional(drawn.log_p(), drawn.hard, fresh) * drawn.scale)
-    return drawn.with_gradient_of(drawn.softmax(tau, moved).mean(0), logits.dtype)
+    soft = drawn.rao(drawn.log_p(), samples, generator)
+    return drawn.with_gradient_of(soft, logits.dtype)

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from .._checks import Dial
 from ..noise import Noise
-from ._draws import Draw, check_gumbel, check_samples, conditional, draw, fresh_noise
+from ._draws import Draw, check_gumbel, check_samples, draw
 
 __all__ = ["reinmax", "reinmax_cv", "reinmax_rao", "zgr"]
 
@@ -89,7 +89,7 @@ def reinmax_rao(
     check_gumbel("reinmax_rao", noise)
     check_samples(samples)
     drawn = draw(logits, tau, beta, mask, noise, generator)
-    soft = 2 * _rao(drawn, samples, generator) - _half_of_straight_through(drawn)
+    soft = 2 * drawn.rao(_midway(drawn), samples, generator) - _half_of_straight_through(drawn)
     return drawn.with_gradient_of(soft, logits.dtype)
 
 
@@ -121,7 +121,7 @@ def reinmax_cv(
     if drawn.noise is not None:
         shifted = shifted + drawn.noise
     once = drawn.softmax(tau, drawn.moved(shifted * drawn.scale))
-    variate = _rao(drawn, samples, generator) - once
+    variate = drawn.rao(_midway(drawn), samples, generator) - once
     return drawn.with_gradient_of(second_order + eta * variate, logits.dtype)
 
 
@@ -134,10 +134,3 @@ def _midway(drawn: Draw) -> Tensor:
     """log((p + D) / 2), without gradient."""
     log_p = drawn.log_p()
     return torch.where(drawn.hard > 0, log_p.exp().log1p(), log_p) - math.log(2)
-
-
-def _rao(drawn: Draw, samples: int, generator: torch.Generator | None) -> Tensor:
-    """The mean of Gumbel-softmax over noise that chooses D at log((p + D) / 2)."""
-    fresh = fresh_noise(drawn.theta, samples, generator)
-    perturbed = conditional(_midway(drawn), drawn.hard, fresh) * drawn.scale
-    return drawn.softmax(drawn.tau, drawn.moved(perturbed)).mean(0)
