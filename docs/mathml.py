@@ -12,7 +12,10 @@ from latex2mathml.converter import convert
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 
-_UNKNOWN = {r"\arg\max": r"\operatorname{arg\,max}"}
+_UNKNOWN = {
+    r"\arg\max": r"\operatorname{arg\,max}",
+    r"\arg\min": r"\operatorname{arg\,min}",
+}
 """Commands of LaTeX that the converter leaves as they are, and what it knows instead."""
 
 
