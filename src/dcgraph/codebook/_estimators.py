@@ -11,6 +11,7 @@ back to the logits is put together from the gradients of mixtures and of log-pro
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
@@ -138,6 +139,7 @@ class _Choice:
     ) -> None:
         self.given = query, codebook, mask, group
         self.beta = beta
+        self.generator = generator
         self.problem, self.batch = make_problem(
             query, codebook, 1.0, beta, mask, noise, generator, group
         )
@@ -213,20 +215,8 @@ def _logit(p: Problem, row: Tensor) -> Tensor:
     return (p.query.to(p.compute_dtype) * row.to(p.compute_dtype)).sum(-1)
 
 
-def zgr(
-    query: Tensor,
-    codebook: Tensor,
-    *,
-    tau: Dial,
-    beta: Dial,
-    mask: Tensor | None,
-    noise: Noise | None,
-    generator: torch.Generator | None,
-    group: dist.ProcessGroup | None = None,
-) -> tuple[Tensor, Mixture]:
+def zgr(choice: _Choice, tau: Dial) -> tuple[Tensor, Mixture]:
     """:func:`dcgraph.estimators.zgr`."""
-    check_gumbel("zgr", noise)
-    choice = _Choice(query, codebook, beta, mask, noise, generator, group)
     p = choice.at(choice.scale)
     half = p.tau / (2 * choice.at(tau).tau)
     lse = choice.add_straight_through(p, half)
@@ -234,20 +224,8 @@ def zgr(
     return choice.finish(p)
 
 
-def reinmax(
-    query: Tensor,
-    codebook: Tensor,
-    *,
-    tau: Dial,
-    beta: Dial,
-    mask: Tensor | None,
-    noise: Noise | None,
-    generator: torch.Generator | None,
-    group: dist.ProcessGroup | None = None,
-) -> tuple[Tensor, Mixture]:
+def reinmax(choice: _Choice, tau: Dial) -> tuple[Tensor, Mixture]:
     """:func:`dcgraph.estimators.reinmax`."""
-    check_gumbel("reinmax", noise)
-    choice = _Choice(query, codebook, beta, mask, noise, generator, group)
     at_tau, at_beta = choice.at(tau), choice.at(choice.scale)
     one = torch.ones_like(at_tau.tau)
     lse = choice.add_straight_through(at_tau, one)
@@ -257,19 +235,11 @@ def reinmax(
 
 
 def gapped_straight_through(
-    query: Tensor,
-    codebook: Tensor,
-    *,
+    choice: _Choice,
     tau: Dial,
-    beta: Dial,
-    mask: Tensor | None,
-    noise: Noise | None,
-    generator: torch.Generator | None,
-    group: dist.ProcessGroup | None = None,
     gap: float = 1.0,
 ) -> tuple[Tensor, Mixture]:
     """:func:`dcgraph.estimators.gapped_straight_through`."""
-    choice = _Choice(query, codebook, beta, mask, noise, generator, group)
     p = choice.at(tau)
     with torch.no_grad():
         *_, top = solve(choice.at(1.0), mixes=False, chooses=True)
@@ -278,23 +248,14 @@ def gapped_straight_through(
     return choice.finish(p)
 
 
-def _moved_by_noise(
-    query: Tensor,
-    codebook: Tensor,
-    *,
+def moved_by_noise(
+    choice: _Choice,
     tau: Dial,
-    beta: Dial,
-    mask: Tensor | None,
-    noise: Noise | None,
-    generator: torch.Generator | None,
-    group: dist.ProcessGroup | None = None,
     name: str,
     samples: int = 10,
     eta: float = 1.0,
 ) -> tuple[Tensor, Mixture]:
     """Gumbel-Rao, and the two forms of ReinMax that use it."""
-    check_gumbel(name, noise)
-    choice = _Choice(query, codebook, beta, mask, noise, generator, group)
     p, at_beta = choice.at(tau), choice.at(choice.scale)
     scale, one = at_beta.tau, torch.ones_like(p.tau)
     half = scale / (2 * p.tau)
@@ -314,7 +275,7 @@ def _moved_by_noise(
         lse = lse.detach()
     share = {"gumbel_rao": 1.0, "reinmax_rao": 2.0, "reinmax_cv": eta}[name] / samples
     for _ in range(samples):
-        keys = random_keys(scale.numel(), scale.device, generator).view(scale.shape)
+        keys = random_keys(scale.numel(), scale.device, choice.generator).view(scale.shape)
         own = replace(p, keys=keys, noise=None, noisy=True)
         lead = draw_gumbel_of(keys, choice.index.clamp(min=0)).to(scale.dtype)
         offset = -lse - (_LOG_2 if midway else 0.0)
@@ -341,20 +302,8 @@ def _with_own_noise(choice: _Choice, at_beta: Problem, lse: Tensor) -> tuple[Ten
     return lead, p
 
 
-def imle(
-    query: Tensor,
-    codebook: Tensor,
-    *,
-    tau: Dial,
-    beta: Dial,
-    mask: Tensor | None,
-    noise: Noise | None,
-    generator: torch.Generator | None,
-    group: dist.ProcessGroup | None = None,
-    adapts: bool = False,
-) -> tuple[Tensor, Mixture]:
+def imle(choice: _Choice, tau: Dial, adapts: bool = False) -> tuple[Tensor, Mixture]:
     """:func:`dcgraph.estimators.imle`, and its adaptive form."""
-    choice = _Choice(query, codebook, beta, mask, noise, generator, group)
     p = choice.problem
     value: Tensor = _Map.apply(  # type: ignore[no-untyped-call]
         p.query, p.codebook, choice.index, choice.top, choice.at(tau).tau,
@@ -460,40 +409,17 @@ def rotate(query: Tensor, row: Tensor) -> Tensor:
     return value
 
 
-def rotation(
-    query: Tensor,
-    codebook: Tensor,
-    *,
-    tau: Dial,
-    beta: Dial,
-    mask: Tensor | None,
-    noise: Noise | None,
-    generator: torch.Generator | None,
-    group: dist.ProcessGroup | None = None,
-) -> tuple[Tensor, Mixture]:
+def rotation(choice: _Choice, tau: Dial) -> tuple[Tensor, Mixture]:
     """A row drawn from softmax(theta / beta), with the gradient of :func:`rotate`; no tau."""
-    choice = _Choice(query, codebook, beta, mask, noise, generator, group)
     p = choice.problem
     return choice.shaped(rotate(p.query, choice.row)), choice.mixture(p)
 
 
-def reinforce(
-    query: Tensor,
-    codebook: Tensor,
-    *,
-    tau: Dial,
-    beta: Dial,
-    mask: Tensor | None,
-    noise: Noise | None,
-    generator: torch.Generator | None,
-    group: dist.ProcessGroup | None = None,
-) -> tuple[Tensor, Mixture]:
+def reinforce(choice: _Choice, tau: Dial) -> tuple[Tensor, Mixture]:
     """A row drawn from softmax(theta / beta), with no gradient in the query.
 
     That is a matter of :func:`log_probability`, which goes into the loss.
     """
-    check_gumbel("reinforce", noise)
-    choice = _Choice(query, codebook, beta, mask, noise, generator, group)
     return choice.shaped(choice.row), choice.mixture(choice.problem)
 
 
@@ -512,20 +438,42 @@ def log_probability(
     return torch.where(learns, log_p, log_p.detach())
 
 
-CODEBOOK_ESTIMATORS: dict[str, CodebookEstimator] = {
-    "gumbel_softmax": gumbel_softmax,
-    "straight_through_gumbel_softmax": partial(gumbel_softmax, hard=True),
-    "straight_through": straight_through,
-    "gumbel_rao": partial(_moved_by_noise, name="gumbel_rao"),
+def _hard(
+    query: Tensor,
+    codebook: Tensor,
+    *,
+    tau: Dial,
+    beta: Dial,
+    mask: Tensor | None,
+    noise: Noise | None,
+    generator: torch.Generator | None,
+    group: dist.ProcessGroup | None = None,
+    name: str,
+) -> tuple[Tensor, Mixture]:
+    """An estimator with hard choices, by its rule."""
+    check_gumbel(name, noise)
+    choice = _Choice(query, codebook, beta, mask, noise, generator, group)
+    return _RULES[name](choice, tau)
+
+
+_RULES: dict[str, Callable[[_Choice, Dial], tuple[Tensor, Mixture]]] = {
+    "gumbel_rao": partial(moved_by_noise, name="gumbel_rao"),
     "gapped_straight_through": gapped_straight_through,
     "zgr": zgr,
     "reinmax": reinmax,
-    "reinmax_rao": partial(_moved_by_noise, name="reinmax_rao"),
-    "reinmax_cv": partial(_moved_by_noise, name="reinmax_cv"),
+    "reinmax_rao": partial(moved_by_noise, name="reinmax_rao"),
+    "reinmax_cv": partial(moved_by_noise, name="reinmax_cv"),
     "imle": imle,
     "adaptive_imle": partial(imle, adapts=True),
     "rotation": rotation,
     "reinforce": reinforce,
+}
+
+CODEBOOK_ESTIMATORS: dict[str, CodebookEstimator] = {
+    "gumbel_softmax": gumbel_softmax,
+    "straight_through_gumbel_softmax": partial(gumbel_softmax, hard=True),
+    "straight_through": straight_through,
+    **{name: partial(_hard, name=name) for name in _RULES},
 }
 
 SHARDED_ESTIMATORS = (

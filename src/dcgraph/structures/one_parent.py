@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from ..estimators._sparse import project_sparsemax
 from ..noise import Noise, check_noise, standard_noise
 from ._active_set import STEPS, check_steps
 from ._graphs import FORBIDDEN, check_exists, graph, parents
@@ -78,17 +79,7 @@ def sparsemap(
     check_steps(steps)
     given = graph(scores, mask, used)
     check_exists((given.allowed.any(-1) | ~given.has_parent).all(-1, keepdim=True), _CHOICE)
-    return _sparsemax(given.theta).masked_fill(~given.allowed, 0.0).to(scores.dtype)
-
-
-def _sparsemax(theta: Float[Tensor, "*rows n"]) -> Float[Tensor, "*rows n"]:
-    """Of k categories above the threshold t, whose scores sum to s, t is (s - 1) / k."""
-    theta = theta - theta.detach().amax(-1, keepdim=True)
-    falling = theta.sort(-1, descending=True).values
-    k = torch.arange(1, theta.shape[-1] + 1, device=theta.device)
-    threshold = (falling.cumsum(-1) - 1) / k
-    support = (falling > threshold).sum(-1, keepdim=True)
-    return torch.relu(theta - threshold.gather(-1, support - 1))
+    return project_sparsemax(given.theta).masked_fill(~given.allowed, 0.0).to(scores.dtype)
 
 
 def argmax(
