@@ -21,6 +21,7 @@ from typing import Any
 from unittest import mock
 
 from dcgraph.experiments import cli
+from dcgraph.experiments.compare.chains_record import chains_table, read_chains
 from dcgraph.experiments.engine.metrics import spread
 from dcgraph.experiments.engine.tables import Cell, Table, as_csv, cells, made_of, part, was_run
 from dcgraph.experiments.tasks import TABLES, get_table, get_task
@@ -193,6 +194,9 @@ _FILLS: dict[str, Callable[[re.Match[str]], str]] = {
     rf"table {_NAME}(: (?P<part>\w+))?(?P<columns>( \| [^|>]+?)*)": _table,
     rf"benchmark {_NAME}(: (?P<part>\w+))?": _benchmark,
     rf"example {_NAME}": _example,
+    r"chains (?P<categories>\d+)": lambda mark: chains_table(
+        read_chains(RESULTS / "compare" / "chains.json"), categories=int(mark["categories"])
+    ),
     rf"promise {_NAME}": _promise,
     rf"presets {_NAME}: (?P<part>[\w, -]+)": lambda mark: preset_table(mark["name"], mark["part"]),
     r"help(?P<command>(?: [\w-]+)*)": lambda mark: (

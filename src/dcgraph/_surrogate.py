@@ -34,8 +34,9 @@ def surrogate(
 
     Args:
         model: the nodes in it that need the loss have one estimator, and are in training mode.
-        closure: calls the model and returns one loss for each example, not their mean. In the calls
-            of the nodes the first dimension is that of the examples.
+        closure: calls the model and returns one loss for each example, not their mean. It may be
+            called several times, and has to see the same examples each time: draw them outside. In
+            the calls of the nodes the first dimension is that of the examples.
         options: of the estimator: ``samples`` (reinforce, 4), ``eta`` (rebar, 1.0), ``support``
             (topk_sparsemax, 2), ``limit`` (enumeration and topk_sparsemax, 4096).
 
