@@ -78,6 +78,33 @@ def test_masked_categories_have_nothing_and_get_no_gradient(name: str, by: str) 
     check_rows(name, z)
 
 
+@pytest.mark.parametrize("what", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("name", ALL)
+def test_whatever_stands_under_a_mask_reaches_nothing(name: str, what: float) -> None:
+    theta, weights = torch.randn(30, 4), torch.randn(30, 4)
+    mask = torch.tensor([True, False, True, True]).expand(30, 4)
+    noise = dc.gumbel([30, 4])
+    finite = play(name, theta, weights, mask=mask, noise=noise, generator=seeded())
+    theta[:, 1] = what
+    for one, other in zip(
+        play(name, theta, weights, mask=mask, noise=noise, generator=seeded()), finite, strict=True
+    ):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_half_precision_is_rounded_once(name: str, dtype: torch.dtype) -> None:
+    """Inside it is float32: the gradient is that of float32 logits, rounded at the end."""
+    theta, weights = torch.randn(50, 4).to(dtype), torch.randn(50, 4).to(dtype)
+    half, full = (
+        play(name, t, w, tau=1.5, beta=0.7, generator=seeded())
+        for t, w in ((theta, weights), (theta.float(), weights.float()))
+    )
+    for one, other in zip(half, full, strict=True):
+        assert torch.equal(one, other.to(dtype))
+
+
 @pytest.mark.parametrize("beta", [0.0, 1.0])
 @pytest.mark.parametrize("name", ALL)
 def test_the_only_category_left_is_chosen(name: str, beta: float) -> None:

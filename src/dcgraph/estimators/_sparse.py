@@ -50,7 +50,7 @@ def entmax15(
 
     >>> import torch
     >>> entmax15(torch.tensor([1.0, 0.5, -1.0]), tau=1.0, beta=0.0)
-    tensor([0.6413, 0.3029, 0.0558])
+    tensor([0.6740, 0.3260, 0.0000])
     """
     perturbed, dtype = _perturbed(logits, tau, beta, mask, noise, generator)
     return _without_empty(project_entmax15(perturbed), perturbed).to(dtype)
