@@ -179,3 +179,13 @@ def test_what_are_no_dials_is_said() -> None:
 def test_a_wrong_entry_of_a_list_is_named_with_its_place() -> None:
     with pytest.raises(TypeError, match=r"^tau\[1\]='warm' is a str"):
         dc.Dials(tau=[1.0, "warm"])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("name", sorted(dc.estimators.ESTIMATORS))
+def test_wrong_arguments_of_every_estimator(name: str) -> None:
+    estimate: Any = dc.estimators.get_estimator(name)
+    with pytest.raises(ValueError, match="noise='reverse' is unknown; did you mean 'reversed'"):
+        estimate(LOGITS, tau=1.0, beta=1.0, noise="reverse")
+    for wrong in ([1.0, 2.0], torch.tensor([1, 2])):
+        with pytest.raises(TypeError, match="logits are of type .*; pass a floating point tensor"):
+            estimate(wrong, tau=1.0, beta=1.0)

@@ -22,16 +22,13 @@ from torch import Tensor
 
 from .._checks import Dial
 from .._philox import draw_gumbel_of
-from ..estimators._draws import at_least, check_gumbel
+from ..estimators._draws import check_gumbel, positive
 from ..estimators._imle import balanced_step
 from ..noise import Noise, random_keys
 from ._events import Mixture
 from ._functions import make_problem, rows_at, solve
 from ._moved import Kind, critical_steps, mix_moved
 from ._problem import Problem
-
-_SMALLEST = 1e-6
-"""In the place of a noise scale of 0, where something is divided by it."""
 
 
 class CodebookEstimator(Protocol):
@@ -159,7 +156,7 @@ class _Choice:
     @property
     def scale(self) -> Dial:
         """beta, but never 0."""
-        return at_least(self.beta, _SMALLEST)
+        return positive(self.beta)
 
     def add_straight_through(self, p: Problem, weight: Tensor) -> Tensor:
         """Add J(softmax) v / temperature; returns the log-sum-exp, with its gradient."""
@@ -427,7 +424,7 @@ def log_probability(
     query: Tensor, codebook: Tensor, choice: Tensor, beta: Dial, mask: Tensor | None, group: Any
 ) -> Tensor:
     """log softmax(query . codebook / beta) of the chosen rows, with its gradient."""
-    scale = at_least(beta, _SMALLEST)
+    scale = positive(beta)
     p, batch = make_problem(query, codebook, scale, 0.0, mask, None, None, group, call="logsumexp")
     index = choice.reshape(p.tau.shape)
     _, lse, _, _ = solve(p, mixes=False, chooses=False)

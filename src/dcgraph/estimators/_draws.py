@@ -7,38 +7,33 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from .._checks import Dial, check_dial, check_logits, check_mask, check_one_per_row, check_rows
 from ..functional import gumbel_softmax, one_hot, sample, straight_through
 from ..noise import Noise, check_noise, draw_uniform, is_zero, standard_noise
 
-_SMALLEST = 1e-6
-"""In the place of a noise scale of 0, where something is divided by it."""
-
 
 @dataclass(frozen=True)
 class Draw:
     r"""A choice :math:`D \sim \mathrm{softmax}(\theta / \beta)`, in at least float32."""
 
-    theta: Float[Tensor, "*batch categories"]
+    theta: Float[Tensor, "*batch categories"]  # -inf where masked
     index: Int[Tensor, "*batch"]
     hard: Float[Tensor, "*batch categories"]  # D
     noise: Float[Tensor, "*batch categories"] | None  # G that chose it, None where beta is 0
     tau: Dial
     beta: Dial
-    mask: Bool[Tensor, "..."] | None
 
     def softmax(self, scale: Dial, theta: Tensor | None = None) -> Tensor:
         """softmax(theta / scale), with its gradient; a masked category has exactly 0."""
-        own = self.theta if theta is None else theta
-        return gumbel_softmax(own, scale, beta=0.0, mask=self.mask)
+        return gumbel_softmax(self.theta if theta is None else theta, scale, beta=0.0)
 
     @property
     def scale(self) -> Dial:
         """beta, but never 0: the choice is then as good as certain."""
-        return at_least(self.beta, _SMALLEST)
+        return positive(self.beta)
 
     def log_p(self) -> Float[Tensor, "*batch categories"]:
         """log softmax(theta / beta), without gradient.
@@ -47,16 +42,9 @@ class Draw:
         at a small beta, and then says no more by how much one is behind.
         """
         theta = self.theta.detach()
-        if self.mask is not None:
-            theta = theta.masked_fill(~self.mask, -math.inf)
         lead = theta - theta.amax(-1, keepdim=True)
         excluded = theta == -math.inf  # NaN in a row that has no category
         return (lead / self.scale).log_softmax(-1).masked_fill(excluded, -math.inf)
-
-    def finite(self) -> Tensor:
-        """theta with 0 in the place of -inf."""
-        theta = self.theta if self.mask is None else self.theta.masked_fill(~self.mask, -math.inf)
-        return theta.masked_fill(theta == -math.inf, 0.0)
 
     def moved(self, target: Tensor) -> Tensor:
         """The value of ``target`` with the gradient of theta; -inf stays where theta has it."""
@@ -69,13 +57,14 @@ class Draw:
         """The mean of Gumbel-softmax rows at these log-probabilities, in units of beta, over noise
         that chooses D again; its gradient is the mean of theirs."""
         shape = samples, *self.theta.shape
-        # 24 bits will do: the choice is made, and its noise need not be fine in the tail.
+        # 24 bits will do: the choice is made, and its noise need not be fine in the tail. What is
+        # added keeps u > 0 and, in float32 too, u < 1, so that the noise is finite.
         uniform = draw_uniform(shape, generator, self.theta.device).to(self.theta.dtype)
-        minus = uniform.add_(2.0**-25).neg_().log1p_().neg_().log_()
+        minus = uniform.add_(2.0**-26).neg_().log1p_().neg_().log_()
         perturbed = conditional(log_p, self.hard, minus) * self.scale
         z = (perturbed / self.tau).softmax(-1).nan_to_num(0.0)  # of a row with no category
-        unit = torch.as_tensor(1 / self.tau, dtype=z.dtype, device=z.device)
-        mean: Tensor = _MeanOfSoftmax.apply(self.theta, z, unit)  # type: ignore[no-untyped-call]
+        tau = as_tensor(self.tau, z)
+        mean: Tensor = _MeanOfSoftmax.apply(self.theta, z, tau)  # type: ignore[no-untyped-call]
         return mean
 
     def darn(self, probabilities: Tensor) -> Tensor:
@@ -84,7 +73,8 @@ class Draw:
         It is that of the score function with a linear guess of the loss, as in DARN.
         """
         away = (self.hard - probabilities).detach()
-        return away * (away * self.finite()).sum(-1, keepdim=True)
+        finite = self.theta.masked_fill(self.theta == -math.inf, 0.0)
+        return away * (away * finite).sum(-1, keepdim=True)
 
     def with_gradient_of(self, soft: Tensor, dtype: torch.dtype) -> Tensor:
         """D, with the gradient of ``soft``."""
@@ -102,38 +92,53 @@ def draw(
     keeps_noise: bool = False,
 ) -> Draw:
     """Choose, and check all arguments."""
-    check_dial("tau", tau)
-    theta = logits
-    if isinstance(logits, Tensor) and logits.is_floating_point():
-        theta = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    theta = _masked(logits, tau, beta, mask, noise)  # rows are checked where they choose
     kept = None
     if keeps_noise and not is_zero(beta):
         noise = kept = standard_noise(noise, theta, generator)
-    index = sample(theta, beta=beta, mask=mask, noise=noise, generator=generator)
-    check_one_per_row("tau", tau, "logits", theta, -1)
+    index = sample(theta, beta=beta, noise=noise, generator=generator)
     hard = one_hot(index, theta.shape[-1], theta.dtype)
-    return Draw(theta, index, hard, kept, tau, beta, mask)
+    return Draw(theta, index, hard, kept, tau, beta)
 
 
 def checked(
     logits: Tensor, tau: Dial, beta: Dial, mask: Tensor | None, noise: Noise | None
 ) -> Tensor:
     """theta in at least float32 and -inf where masked, after a look at all arguments."""
+    theta = _masked(logits, tau, beta, mask, noise)
+    check_rows(theta, -1)
+    return theta
+
+
+def _masked(
+    logits: Tensor, tau: Dial, beta: Dial, mask: Tensor | None, noise: Noise | None
+) -> Tensor:
     check_logits(logits, -1)
     for name, dial in (("tau", tau), ("beta", beta)):
         check_dial(name, dial)
         check_one_per_row(name, dial, "logits", logits, -1)
     check_noise(noise, logits)
     theta = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    if mask is not None:
-        check_mask(mask, theta)
-        theta = theta.masked_fill(~mask, -math.inf)
-    check_rows(theta, -1)
-    return theta
+    if mask is None:
+        return theta
+    check_mask(mask, theta)
+    return theta.masked_fill(~mask, -math.inf)
 
 
-def at_least(dial: Dial, smallest: float) -> Dial:
-    return dial.clamp(min=smallest) if isinstance(dial, Tensor) else max(dial, smallest)
+def positive(beta: Dial) -> Dial:
+    """beta, or next to nothing in the place of 0, where something is divided by it."""
+    return beta.clamp(min=_SMALLEST) if isinstance(beta, Tensor) else max(beta, _SMALLEST)
+
+
+_SMALLEST = 1e-6
+
+
+def as_tensor(dial: Dial, like: Tensor) -> Tensor:
+    """The value of a dial as a tensor of that dtype and device, without gradient."""
+    if isinstance(dial, Tensor):
+        return dial.detach().to(like.dtype)
+    # Filled on the device: a copy from the host would break a capture.
+    return torch.full((), dial, dtype=like.dtype, device=like.device)
 
 
 NEEDS_GUMBEL = (
@@ -175,12 +180,12 @@ def conditional(
 
 
 class _MeanOfSoftmax(torch.autograd.Function):
-    """The mean of rows z, with the mean of their Jacobians, times a unit."""
+    """The mean of rows z, with the mean of their Jacobians, over tau."""
 
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(theta: Tensor, z: Tensor, unit: Tensor) -> Tensor:
+    def forward(theta: Tensor, z: Tensor, tau: Tensor) -> Tensor:
         return z.mean(0)
 
     @staticmethod
@@ -189,6 +194,6 @@ class _MeanOfSoftmax(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None]:
-        z, unit = ctx.saved_tensors
+        z, tau = ctx.saved_tensors
         along = torch.linalg.vecdot(z, g.expand_as(z)).unsqueeze(-1)
-        return (z.mean(0) * g - (z * along).mean(0)) * unit, None, None
+        return (z.mean(0) * g - (z * along).mean(0)) / tau, None, None

@@ -11,7 +11,7 @@ from torch import Tensor
 from .._checks import Dial
 from ..functional import one_hot
 from ..noise import Noise
-from ._draws import draw
+from ._draws import as_tensor, draw
 
 __all__ = ["adaptive_imle", "imle"]
 
@@ -76,13 +76,7 @@ def _perturb_and_map(
     perturbed = drawn.theta.detach()
     if drawn.noise is not None:
         perturbed = perturbed + drawn.noise * beta
-    if mask is not None:
-        perturbed = perturbed.masked_fill(~mask, -torch.inf)
-    dtype, device = drawn.theta.dtype, logits.device
-    if isinstance(tau, Tensor):
-        step = tau.detach().to(dtype)
-    else:  # filled on the device: a copy from the host would break a capture
-        step = torch.full((), tau, dtype=dtype, device=device)
+    step = as_tensor(tau, perturbed)
     hard: Tensor = _Map.apply(drawn.theta, perturbed, drawn.hard, step, adapts)  # type: ignore[no-untyped-call]
     return hard.to(logits.dtype)
 

@@ -21,12 +21,10 @@ from torch import Tensor, nn
 from .._checks import Dial, may_read, read
 from ..functional import gumbel_softmax, one_hot, sample
 from ..noise import Noise, draw_gumbel, is_zero, standard_noise
-from ._draws import at_least, checked
+from ._draws import checked, positive
 from ._sparse import project_sparsemax
 
 __all__ = ["ControlVariate", "enumeration", "rebar", "reinforce", "relax", "topk_sparsemax"]
-
-_SMALLEST = 1e-6
 
 
 @dataclass(frozen=True)
@@ -42,7 +40,7 @@ class Call:
 
     @property
     def scale(self) -> Dial:
-        return at_least(self.beta, _SMALLEST)
+        return positive(self.beta)
 
     def log_p(self) -> Tensor:
         """Of softmax(theta / beta). At beta = 0 there is nothing to learn: the gradient is 0."""
