@@ -30,7 +30,7 @@ from .estimators import (
     get_estimator,
 )
 from .estimators._draws import check_gumbel
-from .estimators._loss import Player, Sampling, call_of, sampling_only
+from .estimators._loss import Player, Sampling, call_of
 from .functional import one_hot, sample
 from .noise import Noise, draw_gumbel_in, drawn_alike, is_zero
 from .residual import DropRes
@@ -150,9 +150,7 @@ class Categorical(Dialled):
             noise = _noise_in(rows, noise, beta, logits, generator)
             if self.needs_loss:
                 call = call_of(logits, tau, beta, mask, noise, generator, self.control)
-                player = self.player()
-                z = sampling_only(call) if player is None else player.choose(call)
-                return z.to(logits.dtype), None
+                return call.decided_by(self.player() or Sampling()).to(logits.dtype), None
             relax = get_estimator(self.estimator)
             z = relax(logits, tau=tau, beta=beta, mask=mask, noise=noise, generator=generator)
             return z, None

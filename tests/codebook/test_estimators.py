@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import dcgraph as dc
 from dcgraph._arguments import EstimatorName
+from dcgraph._checks import unchecked
 from dcgraph.codebook import _blocks as blocks
 from dcgraph.codebook import _moved as moved
 from dcgraph.codebook import _problem as problem
@@ -149,6 +150,43 @@ def test_rotation_turns_the_gradient() -> None:
         torch.testing.assert_close(u.grad[row], expected)
     rows = torch.zeros(40, 6).index_add(0, index, weights)
     torch.testing.assert_close(node.codebook.grad, rows)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64], ids=str)
+def test_a_rotation_without_a_direction_gives_no_gradient(dtype: torch.dtype) -> None:
+    """As after a ReLU that let nothing pass."""
+    query = torch.zeros(2, 3, dtype=dtype, requires_grad=True)
+    row = torch.tensor([[0.0, 1.0, 2.0], [0.0, 0.0, 0.0]], dtype=dtype)
+    value = dc.codebook.rotate(query, row)
+    assert torch.equal(value, row)
+    (gradient,) = torch.autograd.grad(value.sum(), query)
+    assert (gradient == 0).all()
+
+
+@pytest.mark.usefixtures("everything_is_large")
+@pytest.mark.parametrize("estimator", sorted(CODEBOOK_ESTIMATORS))
+def test_no_rows_at_all(estimator: str) -> None:
+    node = tied_node(estimator)
+    u = torch.zeros(0, 6, requires_grad=True)
+    dc.surrogate(node, lambda: node(u).sum(-1)).sum().backward()
+    assert u.grad is not None and u.grad.shape == (0, 6)
+    assert node.codebook.grad is not None and (node.codebook.grad == 0).all()
+
+
+@pytest.mark.usefixtures("everything_is_large")
+@pytest.mark.parametrize("estimator", sorted(CODEBOOK_ESTIMATORS))
+def test_a_row_without_a_category_is_zeros_where_values_are_not_checked(estimator: str) -> None:
+    node = tied_node(estimator)
+    u = torch.randn(3, 6, requires_grad=True)
+    mask = torch.ones(3, 40, dtype=torch.bool)
+    mask[1] = False
+    with unchecked():
+        losses = dc.surrogate(node, lambda: node(u, mask=mask).square().sum(-1))
+        losses.sum().backward()
+    assert losses.isfinite().all() and losses[1] == 0
+    for gradient in (u.grad, node.codebook.grad):
+        assert gradient is not None and gradient.isfinite().all()
+    assert u.grad is not None and (u.grad[1] == 0).all()
 
 
 def test_rotation_is_for_small_nodes_too() -> None:

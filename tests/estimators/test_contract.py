@@ -316,3 +316,20 @@ def test_surrogate_under_vmap(name: str) -> None:
         torch.testing.assert_close(gradient, expected.expand(4, 50, 3))
     elif name != "topk_sparsemax":
         assert len({tuple(one.flatten().tolist()) for one in gradient}) == 4
+
+
+@pytest.mark.parametrize("name", WITH_LOSS)
+def test_surrogate_of_an_empty_row_under_vmap(name: str) -> None:
+    """It gives zeros, and spoils nothing of the others."""
+    node = dc.Categorical(estimator=name, categories=3)
+    dc.Dials.constant(node, tau=1.0, beta=1.0)
+    theta, costs = torch.randn(2, 5, 3), torch.tensor([1.0, 2.0, 5.0])
+    theta[0, 0] = -torch.inf
+
+    def loss(t: Tensor) -> tuple[Tensor, Tensor]:
+        each = dc.surrogate(node, lambda: node(t) @ costs)
+        return each.sum(), each
+
+    gradient, each = vmap(torch.func.grad(loss, has_aux=True), randomness="different")(theta)
+    assert gradient.isfinite().all() and (gradient[0, 0] == 0).all()
+    assert each[0, 0] == 0 and (each.flatten()[1:] >= 1).all()

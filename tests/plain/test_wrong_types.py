@@ -187,5 +187,5 @@ def test_wrong_arguments_of_every_estimator(name: str) -> None:
     with pytest.raises(ValueError, match="noise='reverse' is unknown; did you mean 'reversed'"):
         estimate(LOGITS, tau=1.0, beta=1.0, noise="reverse")
     for wrong in ([1.0, 2.0], torch.tensor([1, 2])):
-        with pytest.raises(TypeError, match="logits are of type .*; pass a floating point tensor"):
+        with pytest.raises(TypeError, match=r"logits are of type .*; pass a floating point tensor"):
             estimate(wrong, tau=1.0, beta=1.0)

@@ -329,7 +329,7 @@ class _Map(torch.autograd.Function):
         one = torch.ones_like(beta)
         p = Problem(query, codebook, one, beta, keys, noise, mask, None, None, ctx.noisy)
         v = v.to(p.compute_dtype)
-        if ctx.adapts:
+        if ctx.adapts and v.numel():
             critical, largest = critical_steps(p, index, top, v)
             length = balanced_step(critical, largest, step).expand(step.shape)
             plus, minus, over = _chosen(p, v * length.unsqueeze(-1)), None, 2 * length
@@ -379,7 +379,8 @@ def rotate(query: Tensor, row: Tensor) -> Tensor:
         dq = \frac{|C_D|}{|q|} R^\top v, \qquad R = I - 2 r r^\top + 2 \hat c \hat q^\top, \qquad
         r = \frac{\hat q + \hat c}{|\hat q + \hat c|} .
 
-    The row has the gradient v itself; detach it for a codebook that learns by other means.
+    A query of zeros has no direction, and gets no gradient. The row has the gradient v itself;
+    detach it for a codebook that learns by other means.
 
     >>> import torch
     >>> query = torch.tensor([2.0, 0.0], requires_grad=True)
@@ -394,14 +395,15 @@ def rotate(query: Tensor, row: Tensor) -> Tensor:
         )
     dtype = torch.promote_types(query.dtype, torch.float32)
     start, end = query.detach().to(dtype), row.detach().to(dtype)
-    tiny = torch.finfo(dtype).tiny
-    lengths = [value.norm(dim=-1, keepdim=True).clamp(min=tiny**0.5) for value in (start, end)]
-    q, c = start / lengths[0], end / lengths[1]
+    smallest = torch.finfo(dtype).tiny ** 0.5
+    lengths = [value.norm(dim=-1, keepdim=True) for value in (start, end)]
+    q, c = (v / n.clamp(min=smallest) for v, n in zip((start, end), lengths, strict=True))
     both = q + c
     r = both / both.norm(dim=-1, keepdim=True).clamp(min=torch.finfo(dtype).eps)
     x = query.to(dtype)
     turned = x - 2 * r * (r * x).sum(-1, keepdim=True) + 2 * c * (q * x).sum(-1, keepdim=True)
-    moved = turned * (lengths[1] / lengths[0])
+    ratio = torch.where(lengths[0] > smallest, lengths[1] / lengths[0], 0.0)
+    moved = turned * ratio
     value: Tensor = row + (moved - moved.detach()).to(row.dtype)
     return value
 
@@ -428,7 +430,8 @@ def log_probability(
     p, batch = make_problem(query, codebook, scale, 0.0, mask, None, None, group, call="logsumexp")
     index = choice.reshape(p.tau.shape)
     _, lse, _, _ = solve(p, mixes=False, chooses=False)
-    log_p = (_logit(p, rows_at(p, index)) / p.tau - lse).reshape(batch)
+    log_p = _logit(p, rows_at(p, index)) / p.tau - lse
+    log_p = log_p.masked_fill(index < 0, 0.0).reshape(batch)  # of a row with nothing to choose
     # Where beta is 0 there is nothing to learn: the gradient is 0, as in estimators._loss.
     learns = torch.as_tensor(beta, device=log_p.device) > 0
     learns = learns.squeeze(-1) if learns.ndim else learns

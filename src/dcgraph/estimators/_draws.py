@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from .._checks import Dial, check_dial, check_logits, check_mask, check_one_per_row, check_rows
+from .._checks import Dial, check_dial, check_logits, check_mask, check_one_per_row
 from ..functional import gumbel_softmax, one_hot, sample, straight_through
 from ..noise import Noise, check_noise, draw_uniform, is_zero, standard_noise
 
@@ -92,7 +92,7 @@ def draw(
     keeps_noise: bool = False,
 ) -> Draw:
     """Choose, and check all arguments."""
-    theta = _masked(logits, tau, beta, mask, noise)  # rows are checked where they choose
+    theta = masked(logits, tau, beta, mask, noise)
     kept = None
     if keeps_noise and not is_zero(beta):
         noise = kept = standard_noise(noise, theta, generator)
@@ -101,18 +101,13 @@ def draw(
     return Draw(theta, index, hard, kept, tau, beta)
 
 
-def checked(
+def masked(
     logits: Tensor, tau: Dial, beta: Dial, mask: Tensor | None, noise: Noise | None
 ) -> Tensor:
-    """theta in at least float32 and -inf where masked, after a look at all arguments."""
-    theta = _masked(logits, tau, beta, mask, noise)
-    check_rows(theta, -1)
-    return theta
+    """theta in at least float32 and -inf where masked, after a look at all arguments.
 
-
-def _masked(
-    logits: Tensor, tau: Dial, beta: Dial, mask: Tensor | None, noise: Noise | None
-) -> Tensor:
+    Not at its values yet, see :func:`dcgraph._checks.check_rows`.
+    """
     check_logits(logits, -1)
     for name, dial in (("tau", tau), ("beta", beta)):
         check_dial(name, dial)

@@ -11,17 +11,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from .._checks import Dial, may_read, read
+from .._checks import Dial, check_rows, may_read, read
 from ..functional import gumbel_softmax, one_hot, sample
 from ..noise import Noise, draw_gumbel, is_zero, standard_noise
-from ._draws import checked, positive
+from ._draws import masked, positive
 from ._sparse import project_sparsemax
 
 __all__ = ["ControlVariate", "enumeration", "rebar", "reinforce", "relax", "topk_sparsemax"]
@@ -31,12 +31,18 @@ __all__ = ["ControlVariate", "enumeration", "rebar", "reinforce", "relax", "topk
 class Call:
     """One call of a node that needs the loss."""
 
-    theta: Float[Tensor, "*batch categories"]  # in at least float32, -inf where masked
+    theta: Float[Tensor, "*batch categories"]  # in at least float32, -inf where masked, no row all
     tau: Dial
     beta: Dial
     noise: Noise | None
     generator: torch.Generator | None
     control: ControlVariate | None
+    empty: Bool[Tensor, "*batch 1"] | None  # rows with no category, None where that was checked
+
+    def decided_by(self, player: Player) -> Float[Tensor, "*batch categories"]:
+        """z, zeros in a row that has no category."""
+        z = player.choose(self)
+        return z if self.empty is None else z.masked_fill(self.empty, 0.0)
 
     @property
     def scale(self) -> Dial:
@@ -391,20 +397,19 @@ LOSS_ESTIMATORS: dict[str, LossEstimator] = {
 }
 
 
-def sampling_only(call: Call) -> Tensor:
-    """A draw without any gradient: where nobody asks for the loss."""
-    return Sampling().choose(call)
-
-
 def call_of(
     logits: Tensor,
-    tau: Any,
-    beta: Any,
+    tau: Dial,
+    beta: Dial,
     mask: Tensor | None,
     noise: Noise | None,
     generator: torch.Generator | None,
     control: ControlVariate | None,
 ) -> Call:
     """The call of a node, with all arguments checked as others check them."""
-    theta = checked(logits, tau, beta, mask, noise)
-    return Call(theta, tau, beta, noise, generator, control)
+    theta = masked(logits, tau, beta, mask, noise)
+    empty = None
+    if not check_rows(theta, -1):
+        empty = (theta == -math.inf).all(-1, keepdim=True)
+        theta = theta.masked_fill(empty, 0.0)
+    return Call(theta, tau, beta, noise, generator, control, empty)

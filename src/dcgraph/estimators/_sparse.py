@@ -8,9 +8,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from .._checks import Dial
+from .._checks import Dial, check_rows
 from ..noise import Noise, is_zero, standard_noise
-from ._draws import checked
+from ._draws import masked
 
 __all__ = ["entmax15", "project_entmax15", "project_sparsemax", "sparsemax"]
 
@@ -110,7 +110,8 @@ def _perturbed(
     generator: torch.Generator | None,
 ) -> tuple[Tensor, torch.dtype]:
     """(theta + beta G) / tau, -inf where masked, and the dtype to hand back."""
-    theta = checked(logits, tau, beta, mask, noise)
+    theta = masked(logits, tau, beta, mask, noise)
+    check_rows(theta, -1)
     excluded = theta == -math.inf
     perturbed = theta.masked_fill(excluded, 0.0)
     if not is_zero(beta):
