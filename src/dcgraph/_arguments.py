@@ -36,7 +36,7 @@ EstimatorName = Literal[
     "enumeration",
     "rotation",
 ]
-"""The gradient estimators of a node, see :mod:`dcgraph.estimators`."""
+"""The gradient estimators that come with the library, see :mod:`dcgraph.estimators`."""
 
 Residual = Literal["drop", "replace", "weighted", "always", "none"]
 """What a Discrete node does with its input beside its output in training mode."""

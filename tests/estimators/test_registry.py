@@ -6,9 +6,12 @@ import inspect
 from typing import get_args
 
 import pytest
+import torch
+from torch import Tensor
 
 import dcgraph as dc
 from dcgraph._arguments import EstimatorName
+from dcgraph._checks import Dial
 from dcgraph.estimators import (
     ESTIMATORS,
     LOSS_ESTIMATORS,
@@ -17,7 +20,9 @@ from dcgraph.estimators import (
     get_estimator,
 )
 from dcgraph.estimators._draws import NEEDS_GUMBEL
-from estimator_cases import CASES
+from dcgraph.nodes import LARGE
+from dcgraph.noise import Noise
+from estimator_cases import CASES, dialled
 
 
 def test_the_names_are_those_of_the_registries_and_each_stands_in_one() -> None:
@@ -67,3 +72,41 @@ def test_an_unknown_name_is_an_error_with_the_closest_one() -> None:
         get_estimator("reinmaxx")
     with pytest.raises(ValueError, match="did you mean 'reinforce'"):
         dc.Categorical(estimator="reinforced")
+
+
+def test_an_estimator_of_ones_own_is_a_function_and_an_entry(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def identity(
+        logits: Tensor,
+        *,
+        tau: Dial,
+        beta: Dial,
+        mask: Tensor | None = None,
+        noise: Noise | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """D, whose gradient reaches the logits as it is, over tau."""
+        index = dc.sample(logits, beta=beta, mask=mask, noise=noise, generator=generator)
+        hard = dc.one_hot(index, logits.shape[-1], logits.dtype)
+        return dc.straight_through(hard, logits / tau)
+
+    with pytest.raises(ValueError, match="'identity' is unknown"):
+        dc.Categorical(estimator="identity")
+    monkeypatch.setitem(ESTIMATORS, "identity", identity)
+    assert get_estimator("identity") is identity
+    choice = dc.Categorical(estimator="identity")
+    small, large = (dc.Discrete(3, n, estimator="identity", residual="none") for n in (5, LARGE))
+    for node in (choice, small, large):
+        dialled(node, tau=2.0)
+    weights, theta = torch.randn(4, 3), torch.randn(4, 3, requires_grad=True)
+    (choice(theta) * weights).sum().backward()
+    torch.testing.assert_close(theta.grad, weights / 2.0)
+    for node in (small, large):
+        (gradient,) = torch.autograd.grad((node(theta) * weights).sum(), theta)
+        torch.testing.assert_close(gradient, weights @ node.codebook.T @ node.codebook / 2.0)
+    population = dc.Population(lambda: dc.Discrete(3, 5, estimator="identity"), range(2))
+    dc.Dials.constant(population)
+    assert population(theta).shape == (2, 4, 3)
+    with pytest.raises(ValueError, match=r"'identitx' is unknown; did you mean 'identity'"):
+        dc.Discrete(3, 5, estimator="identitx")
