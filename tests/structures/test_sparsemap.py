@@ -15,7 +15,14 @@ from torch.func import vmap
 import dcgraph as dc
 from dcgraph._checks import unchecked
 from dcgraph.population import Population
-from dcgraph.structures import STRUCTURES, TreeEdges, arborescence, one_parent, spanning_tree
+from dcgraph.structures import (
+    STRUCTURES,
+    TreeEdges,
+    _active_set,
+    arborescence,
+    one_parent,
+    spanning_tree,
+)
 from dcgraph.structures._active_set import Mixtures, mixtures
 from trees import NAMES, TREES, enumerate_all, random_mask, without_edges
 
@@ -299,6 +306,32 @@ def test_a_graph_without_any_tree(name: str) -> None:
         assert torch.autograd.grad(mu.square().sum(), theta)[0].isfinite().all()
     with pytest.raises(ValueError, match="NaN or"):
         structure.sparsemap(theta * math.nan)
+
+
+@pytest.mark.parametrize("name", ["arborescence", "spanning_tree"])
+def test_scores_that_are_not_numbers_end_at_once_and_show(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A loop that does not check values (as on a GPU) sees a diverged model in the loss."""
+    theta = torch.randn(3, 6, 6, generator=torch.Generator().manual_seed(0))
+    expected = STRUCTURES[name].sparsemap(theta)
+    theta[1, 3, 2] = torch.nan
+    theta.requires_grad_()
+    calls: list[int] = []
+    found = _active_set._move
+
+    def counted(state: _active_set._State) -> tuple[_active_set._State, Tensor]:
+        calls.append(len(state.graph))
+        return found(state)
+
+    monkeypatch.setattr(_active_set, "_move", counted)
+    with unchecked():
+        mu = STRUCTURES[name].sparsemap(theta)
+        (gradient,) = torch.autograd.grad(mu.square().sum(), theta)
+    assert len(calls) < 50, "of up to 1,000 steps"
+    assert mu[1].isnan().any() and gradient[1].isnan().any()
+    torch.testing.assert_close(mu[[0, 2]], expected[[0, 2]])
+    assert gradient[[0, 2]].isfinite().all()
 
 
 @pytest.mark.parametrize("name", NAMES)
