@@ -62,6 +62,11 @@ def surrogate(
             f"the nodes have several estimators that need the loss: {', '.join(names)}; use one, "
             "beside any that do not."
         )
+    if any(node._player is not None for node in nodes):
+        raise RuntimeError(
+            "dcgraph.surrogate already runs for these nodes, around this call or in another "
+            "thread; call it once for a loss, and give each thread a model of its own."
+        )
     estimator = LOSS_ESTIMATORS[names[0]]
     for name in options:
         if name not in estimator.options:

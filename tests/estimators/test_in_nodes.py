@@ -6,6 +6,7 @@ import copy
 import io
 import pickle
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Literal
 
 import pytest
@@ -298,6 +299,43 @@ def test_an_error_in_the_closure_leaves_no_player_behind(name: str) -> None:
         dc.surrogate(node, fails)
     with pytest.raises(ValueError, match="needs the loss"):
         node(torch.zeros(3, 4))
+
+
+@pytest.mark.parametrize("name", WITH_LOSS)
+def test_one_surrogate_inside_of_another_is_an_error_for_the_same_nodes(name: str) -> None:
+    """The outer one would miss the choices of the inner one."""
+    x, costs = torch.zeros(3, 4), torch.arange(4.0)
+    node, other = (dc.Categorical(estimator=name, categories=4) for _ in range(2))
+    for one in (node, other):
+        dialled(one)
+
+    def inner(model: dc.Categorical) -> Tensor:
+        return dc.surrogate(model, lambda: model(x) @ costs)
+
+    with pytest.raises(RuntimeError, match=r"already runs for these nodes.*; call it once"):
+        dc.surrogate(node, lambda: inner(node))
+    losses = dc.surrogate(node, lambda: node(x) @ costs + inner(other))
+    assert losses.shape == (3,)
+
+
+@pytest.mark.parametrize("name", WITH_LOSS)
+def test_threads_train_models_of_their_own(name: str) -> None:
+    def trained(seed: int) -> list[Tensor]:
+        generator = torch.Generator().manual_seed(seed)
+        theta = torch.randn(50, 4, generator=generator).requires_grad_()
+        losses = []
+        for _ in range(20):
+            loss = dc.surrogate(nodes[seed], lambda: nodes[seed](theta, generator=generator)[:, 0])
+            losses += [loss.detach(), *torch.autograd.grad(loss.sum(), theta)]
+        return losses
+
+    nodes = [dc.Categorical(estimator=name, categories=4) for _ in range(2)]
+    for node in nodes:
+        dialled(node)
+    expected = [trained(seed) for seed in range(2)]
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(trained, range(2)))
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
 
 
 def test_relax_wants_to_know_the_categories() -> None:
