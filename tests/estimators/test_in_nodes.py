@@ -215,6 +215,19 @@ def test_a_population_is_its_replicas_given_the_noise(name: str) -> None:
             torch.testing.assert_close(stacked.grad[r], own.grad)
 
 
+def test_replicas_of_several_estimators_are_no_population() -> None:
+    names = iter(["zgr", "reinmax"])
+    with pytest.raises(ValueError, match=r"categorical\.estimator is 'zgr' for .* build a popul"):
+        dc.Population(lambda: dc.Discrete(4, 3, estimator=next(names)), range(2))
+
+
+def test_surrogate_around_a_population_says_where_it_belongs() -> None:
+    population = dc.Population(lambda: dc.Discrete(4, 3, estimator="reinforce"), range(2))
+    dc.Dials.constant(population)
+    with pytest.raises(ValueError, match=r"shape \(2, 5\), but one .* with a population, inside"):
+        dc.surrogate(population, lambda: population(torch.randn(5, 4)).sum(-1))
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_autocast(name: str) -> None:
     model = Reader(name)

@@ -4,6 +4,7 @@ chains by a recursion."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import pytest
@@ -188,6 +189,36 @@ def test_several_choices_of_an_example_and_one_node_called_twice(name: str) -> N
     sampling, node = node, exact
     (expected,) = torch.autograd.grad(dc.surrogate(exact, lambda: loss(base[None])).sum(), base)
     assert sampling is not node and z_score(each, expected) < 4.5
+
+
+@pytest.mark.parametrize("name", UNBIASED)
+def test_no_bias_where_each_run_draws_gates_of_its_own(name: str) -> None:
+    """Those of DropRes; dropout is drawn anew as well."""
+    torch.manual_seed(0)
+
+    def chain(estimator: str) -> tuple[dc.Discrete, dc.Discrete]:
+        one, two = (dc.Discrete(3, 3, estimator=estimator, gate="example") for _ in range(2))
+        for node, own in zip((one, two), codebooks, strict=True):
+            dialled(node, alpha=0.5)
+            node.codebook.data = own
+        return one, two
+
+    def gradient(nodes: tuple[dc.Discrete, dc.Discrete], u: Tensor) -> Tensor:
+        one, two = nodes
+        rows = u.clone().requires_grad_()
+        losses = dc.surrogate(nn.ModuleList(nodes), lambda: (two(one(rows)) @ weights).sin())
+        return torch.autograd.grad(losses.sum(), rows)[0]
+
+    codebooks = torch.randn(2, 3, 3)
+    start, weights = torch.randn(1, 3), torch.tensor([1.0, -0.7, 0.4])
+    exact, expected = chain("enumeration"), torch.zeros(3)
+    for gates in product((0.0, 1.0), repeat=2):
+        for node, alpha in zip(exact, gates, strict=True):
+            assert node.dropres is not None
+            node.dropres.alpha = torch.tensor(alpha)
+        expected += gradient(exact, start)[0] / 4
+    each = gradient(chain(name), start.expand(20_000, 3))
+    assert z_score(each, expected) < 4.5
 
 
 def test_parameters_after_and_beside_the_choices_have_the_gradient_of_the_mean() -> None:

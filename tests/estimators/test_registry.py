@@ -58,7 +58,7 @@ def test_functions_have_one_signature_and_are_found_by_name(name: str) -> None:
 def test_those_that_need_the_loss_say_so(name: str) -> None:
     with pytest.raises(ValueError, match=rf"'{name}' needs the loss .* dcgraph\.surrogate\("):
         get_estimator(name)
-    assert LOSS_ESTIMATORS[name].calls and inspect.getdoc(LOSS_ESTIMATORS[name].estimate)
+    assert inspect.getdoc(LOSS_ESTIMATORS[name].estimate)
 
 
 @pytest.mark.parametrize("name", sorted(VECTOR_ESTIMATORS))

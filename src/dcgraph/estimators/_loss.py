@@ -224,7 +224,8 @@ def _per_example(values: Tensor, loss: Tensor) -> Tensor:
     if loss.ndim != 1:
         raise ValueError(
             f"the loss has shape {tuple(loss.shape)}, but one number for each example is needed; "
-            'let the closure return it so, as with reduction="none".'
+            'let the closure return it so, as with reduction="none"; with a population, inside of '
+            "its map."
         )
     if values.ndim == 0 or values.shape[0] != loss.shape[0]:
         raise ValueError(
@@ -384,16 +385,15 @@ class LossEstimator:
 
     estimate: Callable[..., Float[Tensor, " examples"]]
     options: tuple[str, ...] = ()  # those of dcgraph.surrogate that it takes
-    calls: str = "1"  # how often it runs the network, in words
     learns: bool = False  # whether nodes have a control variate
 
 
 LOSS_ESTIMATORS: dict[str, LossEstimator] = {
-    "reinforce": LossEstimator(reinforce, ("samples",), "samples"),
-    "rebar": LossEstimator(rebar, ("eta",), "3"),
-    "relax": LossEstimator(relax, (), "3", learns=True),
-    "topk_sparsemax": LossEstimator(topk_sparsemax, ("support", "limit"), "support^choices"),
-    "enumeration": LossEstimator(enumeration, ("limit",), "categories^choices"),
+    "reinforce": LossEstimator(reinforce, ("samples",)),
+    "rebar": LossEstimator(rebar, ("eta",)),
+    "relax": LossEstimator(relax, learns=True),
+    "topk_sparsemax": LossEstimator(topk_sparsemax, ("support", "limit")),
+    "enumeration": LossEstimator(enumeration, ("limit",)),
 }
 
 

@@ -389,12 +389,17 @@ def _check(models: list[nn.Module]) -> None:
         for (path, one), other in zip(first.named_modules(), model.modules(), strict=True):
             for name, value in vars(one).items():
                 same = getattr(other, name, None)
+                where = f"{path}.{name}" if path else name
+                if isinstance(one, Dialled) and isinstance(value, str) and value != same:
+                    raise ValueError(
+                        f"{where} is {value!r} for seeds[0] and {same!r} for seeds[{seed}]; all "
+                        "replicas would run as the first, so build a population for each."
+                    )
                 if isinstance(value, Tensor) and not (
                     isinstance(same, Tensor)
                     and value.shape == same.shape
                     and torch.equal(value, same)
                 ):
-                    where = f"{path}.{name}" if path else name
                     raise ValueError(
                         f"the attribute {where!r} is a tensor that differs from seed to seed; make "
                         f"it a buffer: self.register_buffer({name!r}, ...)."
