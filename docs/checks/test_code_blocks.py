@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from dcgraph.estimators import ESTIMATORS
 from dcgraph.experiments import cli
 from dcgraph.experiments.engine.metrics import Metric
 from dcgraph.experiments.engine.records import read_record
@@ -50,6 +51,14 @@ def test_readme(capsys: pytest.CaptureFixture[str]) -> None:
     assert "19[0]: " in shown
     assert names["dials"].schedule_steps == 100
     assert names["model"][1].alpha == 1, "at the end of its schedule"
+
+
+def test_estimators(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ESTIMATORS, "identity", ESTIMATORS["straight_through"])  # and out again
+    names = run("docs/reference/estimators.md")
+    assert names["loss"].shape == (32,)
+    assert all((parameter.grad != 0).any() for parameter in names["model"].parameters())
+    assert ESTIMATORS["identity"] is names["identity"] and not names["node"].is_large
 
 
 def test_five_minutes() -> None:
