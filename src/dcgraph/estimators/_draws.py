@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from .._checks import Dial, check_dial, check_logits, check_mask, check_one_per_row
@@ -20,7 +20,6 @@ class Draw:
     r"""A choice :math:`D \sim \mathrm{softmax}(\theta / \beta)`, in at least float32."""
 
     theta: Float[Tensor, "*batch categories"]  # -inf where masked
-    index: Int[Tensor, "*batch"]
     hard: Float[Tensor, "*batch categories"]  # D
     noise: Float[Tensor, "*batch categories"] | None  # G that chose it, None where beta is 0
     tau: Dial
@@ -98,7 +97,7 @@ def draw(
         noise = kept = standard_noise(noise, theta, generator)
     index = sample(theta, beta=beta, noise=noise, generator=generator)
     hard = one_hot(index, theta.shape[-1], theta.dtype)
-    return Draw(theta, index, hard, kept, tau, beta)
+    return Draw(theta, hard, kept, tau, beta)
 
 
 def masked(
