@@ -9,10 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 from torch.func import vmap
+from torch.overrides import TorchFunctionMode
 
 import dcgraph as dc
 from dcgraph.estimators import ESTIMATORS
-from estimator_cases import CASES, FUNCTIONS, WITH_LOSS, play
+from estimator_cases import CASES, FUNCTIONS, WITH_LOSS, dialled, play
 
 ALL = [*FUNCTIONS, *WITH_LOSS]
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
@@ -333,3 +334,31 @@ def test_surrogate_of_an_empty_row_under_vmap(name: str) -> None:
     gradient, each = vmap(torch.func.grad(loss, has_aux=True), randomness="different")(theta)
     assert gradient.isfinite().all() and (gradient[0, 0] == 0).all()
     assert each[0, 0] == 0 and (each.flatten()[1:] >= 1).all()
+
+
+class NothingFromTheHost(TorchFunctionMode):
+    """Numbers that are copied to a device break the capture of a CUDA graph."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        assert func not in (torch.tensor, torch.as_tensor) or isinstance(args[0], Tensor)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.7, torch.tensor(0.0), torch.full((400, 1), 0.7)])
+@pytest.mark.parametrize("name", ALL)
+def test_nothing_is_copied_from_the_host(name: str, beta: Any) -> None:
+    theta = torch.randn(400, 3, requires_grad=True)  # fewer have a way of their own on the CPU
+    with_loss = dc.Categorical(estimator=name, categories=3) if name in WITH_LOSS else None
+    if with_loss is not None:
+        dialled(with_loss)
+    with NothingFromTheHost():  # type: ignore[no-untyped-call]
+        if with_loss is None:
+            z = ESTIMATORS[name](
+                theta, tau=1.5, beta=beta, mask=None, noise=None, generator=None
+            ).sum()
+        else:
+            if isinstance(beta, Tensor):
+                with_loss.beta = beta
+            z = dc.surrogate(with_loss, lambda: with_loss(theta).square().sum(-1)).sum()
+        z.backward()
+    assert theta.grad is not None

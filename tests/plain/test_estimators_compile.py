@@ -11,6 +11,7 @@ import shutil
 import pytest
 import torch
 from torch import Tensor
+from torch._dynamo.testing import CompileCounterWithBackend
 
 import dcgraph as dc
 from dcgraph.estimators import ESTIMATORS
@@ -59,7 +60,7 @@ def test_nodes_equal_eager_given_the_noise_while_the_dials_move(name: str) -> No
     node = dc.Discrete(5, 4, estimator=name, residual="none")
     dials = dc.Dials(tau=2.0, beta=dc.temp_match(2.0, gamma=0.5)).attach(node)
     u, noise = torch.randn(6, 5), dc.gumbel([6, 4])
-    compiles = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
+    compiles = CompileCounterWithBackend("aot_eager")
     compiled = torch.compile(node, fullgraph=True, backend=compiles)
     for _ in range(3):
         v, expected = compiled(u, noise=noise), node(u, noise=noise)
@@ -99,7 +100,7 @@ def test_surrogate_compiles_in_one_graph(name: str) -> None:
     def losses(u: Tensor) -> Tensor:
         return dc.surrogate(node, lambda: node(node(u)).square().sum(-1))
 
-    compiles = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
+    compiles = CompileCounterWithBackend("aot_eager")
     compiled = torch.compile(losses, fullgraph=True, backend=compiles)
     parameters = list(node.parameters())
     for step in range(3):

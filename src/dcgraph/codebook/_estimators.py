@@ -22,7 +22,7 @@ from torch import Tensor
 
 from .._checks import Dial
 from .._philox import draw_gumbel_of
-from ..estimators._draws import check_gumbel, positive
+from ..estimators._draws import as_tensor, check_gumbel, positive
 from ..estimators._imle import balanced_step
 from ..noise import Noise, random_keys
 from ._events import Mixture
@@ -433,7 +433,7 @@ def log_probability(
     log_p = _logit(p, rows_at(p, index)) / p.tau - lse
     log_p = log_p.masked_fill(index < 0, 0.0).reshape(batch)  # of a row with nothing to choose
     # Where beta is 0 there is nothing to learn: the gradient is 0, as in estimators._loss.
-    learns = torch.as_tensor(beta, device=log_p.device) > 0
+    learns = as_tensor(beta, log_p) > 0
     learns = learns.squeeze(-1) if learns.ndim else learns
     return torch.where(learns, log_p, log_p.detach())
 

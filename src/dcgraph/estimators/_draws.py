@@ -130,7 +130,7 @@ _SMALLEST = 1e-6
 def as_tensor(dial: Dial, like: Tensor) -> Tensor:
     """The value of a dial as a tensor of that dtype and device, without gradient."""
     if isinstance(dial, Tensor):
-        return dial.detach().to(like.dtype)
+        return dial.detach().to(like)
     # Filled on the device: a copy from the host would break a capture.
     return torch.full((), dial, dtype=like.dtype, device=like.device)
 

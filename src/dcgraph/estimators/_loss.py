@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from .._checks import Dial, check_rows, may_read, read
 from ..functional import gumbel_softmax, one_hot, sample
 from ..noise import Noise, draw_gumbel, is_zero, standard_noise
-from ._draws import masked, positive
+from ._draws import as_tensor, masked, positive
 from ._sparse import project_sparsemax
 
 __all__ = ["ControlVariate", "enumeration", "rebar", "reinforce", "relax", "topk_sparsemax"]
@@ -53,8 +53,7 @@ class Call:
         log_p = (self.theta / self.scale).log_softmax(-1)
         if not isinstance(self.beta, Tensor) and self.beta > 0:
             return log_p
-        learns = torch.as_tensor(self.beta > 0, device=log_p.device)
-        return torch.where(learns, log_p, log_p.detach())
+        return torch.where(as_tensor(self.beta, log_p) > 0, log_p, log_p.detach())
 
 
 @runtime_checkable  # for the run-time checks of the tests
@@ -349,8 +348,10 @@ class _Forced:
         begin = len(self.sizes)
         self.sizes += [options] * count
         self.path += [0] * (len(self.sizes) - len(self.path))
-        own = torch.tensor(self.path[begin : begin + count], device=theta.device).view(inner)
-        at = own.expand(theta.shape[:-1]).unsqueeze(-1)
+        own = torch.zeros(count, dtype=torch.long, device=theta.device)
+        for place, option in enumerate(self.path[begin : begin + count]):
+            own[place].fill_(option)  # a copy from the host would break a capture
+        at = own.view(inner).expand(theta.shape[:-1]).unsqueeze(-1)
         weight = p.gather(-1, at).squeeze(-1)
         self.weights.append(weight)
         self._look(weight, begin, count)
