@@ -24,8 +24,9 @@ def surrogate(
 
     Most estimators send the gradient of the loss back through a choice; for them this is
     ``closure()``. Those of ``dcgraph.estimators.LOSS_ESTIMATORS`` need the loss of several choices:
-    for them the closure is called several times, and the result has a term of value 0 whose
-    gradient is theirs. So the same two lines train with every estimator:
+    for them the closure is called several times, and the result has their gradient. Its value is a
+    loss of hard choices (of REINFORCE the mean of all draws), or the sum that is computed. So the
+    same two lines train with every estimator:
 
     .. code-block:: python
 

@@ -200,7 +200,9 @@ class Discrete(nn.Module):
 
     From 4,096 categories on, a node without g makes no matrix of all logits: it is then
     :func:`dcgraph.mix` in training and :func:`dcgraph.codebook.choose` in eval mode, for codebooks
-    of millions of rows. What comes out has the same distribution.
+    of millions of rows. What comes out has the same distribution. So it is with every estimator
+    whose choices are hard; sparse mixtures, and those that need the loss except "reinforce", make
+    the matrix in both modes.
 
     Args:
         dim: width of the input u.
@@ -301,7 +303,7 @@ class Discrete(nn.Module):
         self.categorical = Categorical(
             estimator=estimator, categories=categories, decode=decode, noise=noise
         )
-        if estimator in VECTOR_ESTIMATORS and (self.g is not None or self.width != dim):
+        if estimator in VECTOR_ESTIMATORS and self.g is not None:
             raise ValueError(
                 f"estimator={estimator!r} sends gradients from a row to the vector that chose it, "
                 'so the logits must be products of the two; use codebook="tied" or "given".'
@@ -410,7 +412,7 @@ class Discrete(nn.Module):
 
     @property
     def is_large(self) -> bool:
-        """Whether :func:`dcgraph.mix` does the work, so that there is no matrix of logits."""
+        """Whether it works without a matrix of logits, by :mod:`dcgraph.codebook`."""
         estimator = self.categorical.estimator
         if self.shard is not None or estimator in VECTOR_ESTIMATORS:
             return True

@@ -385,8 +385,9 @@ def rotate(query: Tensor, row: Tensor) -> Tensor:
     >>> import torch
     >>> query = torch.tensor([2.0, 0.0], requires_grad=True)
     >>> row = rotate(query, torch.tensor([0.0, 1.0]))
-    >>> row.detach(), torch.autograd.grad(row[1], query)  # to the row: ahead, for the query
-    (tensor([0., 1.]), (tensor([0.5000, 0.0000]),))
+    >>> (gradient,) = torch.autograd.grad(row[1], query)
+    >>> row.detach(), gradient.round(decimals=4)  # towards the row is ahead, for the query
+    (tensor([0., 1.]), tensor([0.5000, 0.0000]))
     """
     if query.shape != row.shape:
         raise ValueError(

@@ -104,7 +104,8 @@ def reinforce(run: Run, *, samples: int = 4) -> Float[Tensor, " examples"]:
         \frac{1}{S} \sum_s \Big(f_s - \frac{1}{S - 1} \sum_{r \neq s} f_r\Big)
         \nabla \log p(D_s), \qquad p(D) = \prod_t p(D_t) .
 
-    It is unbiased, whatever the network does with the choices.
+    It is unbiased, whatever the network does with the choices. Noise that is replayed, by
+    ``noise=`` of a node, makes all draws alike, and nothing is learned.
     """
     if isinstance(samples, bool) or not isinstance(samples, int) or samples < 2:
         raise ValueError(
