@@ -351,7 +351,7 @@ def test_nothing_is_copied_from_the_host(name: str, beta: Any) -> None:
     with_loss = dc.Categorical(estimator=name, categories=3) if name in WITH_LOSS else None
     if with_loss is not None:
         dialled(with_loss)
-    with NothingFromTheHost():  # type: ignore[no-untyped-call]
+    with NothingFromTheHost():
         if with_loss is None:
             z = ESTIMATORS[name](
                 theta, tau=1.5, beta=beta, mask=None, noise=None, generator=None
