@@ -345,7 +345,7 @@ class _Map(torch.autograd.Function):
 
 def _chosen(p: Problem, move: Tensor) -> Tensor:
     """What the same noise chooses for another query."""
-    query = (p.query.to(p.compute_dtype) + move).to(p.query.dtype)
+    query = p.query.to(p.compute_dtype) + move  # half precision would round the move away
     with torch.no_grad():
         _, _, index, _ = solve(replace(p, query=query), mixes=False, chooses=True)
     return index

@@ -61,9 +61,9 @@ def compare(
     """Compare all gradient estimators: on chains with a known gradient, and on tasks.
 
     On chains their bias, variance and direction are measured. On the tasks each
-    trains with and without DropRes and TempMatch, several seeds, tau chosen on
-    the validation split. What is missing of the records is made, and what was
-    cut off goes on; then the tables are printed and the figures drawn.
+    trains with and without DropRes and TempMatch, several seeds, at the tau that
+    is best on the validation split. What is missing of the records is made, and
+    what was cut off goes on; then the tables are printed, the figures drawn.
     Takes about two hours on 2 CPU cores, and what has records takes nothing.
 
     Args:
