@@ -142,3 +142,35 @@ def plane(task: str, part: str) -> dict[tuple[float, float | None], float]:
         for tau in PLANE_TAUS
         for beta in BETAS
     }
+
+
+def test_the_plane() -> None:
+    def best_beta(cells: dict[tuple[float, float | None], float], tau: float) -> float:
+        return max((b for b in BETAS if b is not None), key=lambda b: cells[tau, b])
+
+    def constant(cells: dict[tuple[float, float | None], float]) -> float:
+        return max(value for (_, beta), value in cells.items() if beta is not None)
+
+    def matched(cells: dict[tuple[float, float | None], float]) -> float:
+        return max(value for (_, beta), value in cells.items() if beta is None)
+
+    digits = plane("addition", "relaxed")
+    for tau, half, diagonal in ((2.0, 73, 36), (4.0, 67, 40), (8.0, 63, 35)):
+        assert best_beta(digits, tau) == tau / 2
+        assert digits[tau, tau / 2] == pytest.approx(half, abs=0.5)
+        assert digits[tau, tau] == pytest.approx(diagonal, abs=0.5)
+    for task, part, best, with_match in (
+        ("addition", "relaxed", 73, 78.5),
+        ("listops", "relaxed", 67, 69),
+        ("paths", "relaxed", 68, 68),
+        ("addition", "hard", 41, 43),
+        ("listops", "hard", 62, 64),
+        ("paths", "hard", 68, 66),
+    ):
+        cells = plane(task, part)
+        assert constant(cells) == pytest.approx(best, abs=0.55)
+        assert matched(cells) == pytest.approx(with_match, abs=0.55)
+        if part == "hard":
+            where = max((k for k in cells if k[1] is not None), key=lambda k: cells[k])
+            assert where[1] is not None and where[1] <= where[0] / 2
+            assert task != "paths" or where[1] == 0

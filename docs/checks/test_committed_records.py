@@ -19,11 +19,6 @@ TO_RUN = {  # rows without records, by table: the docs leave them open
     "paths-short": 2,
     "fb15k-237": 1,
     "fb15k-237-beam": 1,
-    **{  # all of `dcgraph compare`
-        f"{what}-{task}": len(get_table(f"{what}-{task}").rows)
-        for what in ("estimators", "plane")
-        for task in ("addition", "listops", "paths")
-    },
 }
 
 
