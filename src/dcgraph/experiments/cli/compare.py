@@ -58,12 +58,13 @@ def compare(
     device: str = "auto",
     dry: bool = False,
 ) -> None:
-    """Compare all gradient estimators: on chains with a known gradient, and on tasks.
+    """Compare all gradient estimators.
 
-    On chains their bias, variance and direction are measured. On the tasks each
-    trains with and without DropRes and TempMatch, several seeds, at the tau that
-    is best on the validation split. What is missing of the records is made, and
-    what was cut off goes on; then the tables are printed, the figures drawn.
+    On chains whose gradient is known, bias, variance and direction are measured.
+    On three tasks each estimator trains with and without DropRes and TempMatch,
+    several seeds, at the tau that is best on the validation split. What is missing
+    of the records is made, and what was cut off goes on; then the tables are
+    printed and the figures drawn.
     Takes about two hours on 2 CPU cores, and what has records takes nothing.
 
     Args:

@@ -68,7 +68,11 @@ class Argument:
         if kind is bool:
             options["action"] = argparse.BooleanOptionalAction
         elif get_origin(kind) is Literal:
-            options |= {"choices": get_args(kind), "type": type(get_args(kind)[0])}
+            names = get_args(kind)
+            options |= {"choices": names, "type": type(names[0])}
+            if len(", ".join(map(str, names))) > _LONGEST_CHOICES:  # argparse does not break them
+                options["metavar"] = "NAME"
+                options["help"] += "; there are: " + ", ".join(names)
         else:
             options |= {"type": kind, "metavar": _METAVARS.get(kind, "TEXT")}
         if self.positional:
@@ -97,6 +101,7 @@ class _Parser(argparse.ArgumentParser):
         raise CommandError(f"{said}; see: {self.prog} --help", 2)
 
 
+_LONGEST_CHOICES = 80  # characters of names that a line can hold
 _LONGEST = 300  # characters of a complaint, which repeats what was typed
 
 

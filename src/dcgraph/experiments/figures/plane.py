@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -85,8 +86,8 @@ def draw(numbers: dict[str, Any], path: Path) -> None:
 def _draw_plane(
     axes: Axes,
     rows: list[list[float | None]],
-    taus: list[float],
-    betas: list[float],
+    taus: Sequence[float],
+    betas: Sequence[float],
     low: float,
     high: float,
 ) -> None:
