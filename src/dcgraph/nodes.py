@@ -412,7 +412,7 @@ class Discrete(nn.Module):
 
     @property
     def is_large(self) -> bool:
-        """Whether it works without a matrix of logits, by :mod:`dcgraph.codebook`."""
+        """Whether it works without a matrix of logits, by ``dcgraph.codebook``."""
         estimator = self.categorical.estimator
         if self.shard is not None or estimator in VECTOR_ESTIMATORS:
             return True

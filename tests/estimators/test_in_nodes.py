@@ -184,7 +184,7 @@ def test_populations_train(name: str, own_noise: bool) -> None:
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_a_replica_of_a_population_draws_what_it_draws_alone(name: str) -> None:
+def test_a_replica_of_a_population_draws_what_it_draws_by_itself(name: str) -> None:
     """With noise of its own nothing depends on who else is there: all is drawn from its stream."""
     x, y = torch.randn(6, 4), torch.arange(6) % 4
     found = []
