@@ -29,7 +29,7 @@ LEFT_OUT = {"enumeration": "it calls the loss once for every category, and is fo
 
 TAU = BETA = 1.0  # equal: all that estimate a gradient of E f estimate the same one
 LIMIT = 16e9  # bytes; what needs more is not run
-SECONDS = 2.0  # of measuring one estimator at one place, about
+SECONDS = 1.0  # of measuring one estimator at one place, about
 
 
 @dataclass(frozen=True)
