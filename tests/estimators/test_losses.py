@@ -143,7 +143,7 @@ def test_the_test_of_bias_can_fail(wrong: str) -> None:
 
 
 def recursion(start: Tensor, steps: Tensor, values: Tensor) -> Tensor:
-    """E of the last choice's value, in a number of operations that grows with the length alone."""
+    """E of the last choice's value, in a number of operations that grows only with the length."""
     p = start.softmax(-1)
     for step in steps:
         p = p @ step.softmax(-1)

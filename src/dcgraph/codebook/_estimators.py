@@ -22,7 +22,7 @@ from torch import Tensor
 
 from .._checks import Dial
 from .._philox import draw_gumbel_of
-from ..estimators._draws import as_tensor, check_gumbel, positive
+from ..estimators._draws import SAMPLES, as_tensor, check_gumbel, positive
 from ..estimators._imle import balanced_step
 from ..noise import Noise, random_keys
 from ._events import Mixture
@@ -231,32 +231,21 @@ def reinmax(choice: _Choice, tau: Dial) -> tuple[Tensor, Mixture]:
     return choice.finish(at_tau)
 
 
-def gapped_straight_through(
-    choice: _Choice,
-    tau: Dial,
-    gap: float = 1.0,
-) -> tuple[Tensor, Mixture]:
+def gapped_straight_through(choice: _Choice, tau: Dial) -> tuple[Tensor, Mixture]:
     """:func:`dcgraph.estimators.gapped_straight_through`."""
     p = choice.at(tau)
     with torch.no_grad():
         *_, top = solve(choice.at(1.0), mixes=False, chooses=True)
-    cap = top - gap * choice.problem.beta.abs()
+    cap = top - choice.problem.beta.abs()  # a gap of 1, in units of beta
     choice.add_moved(p, "capped", top, torch.ones_like(top), cap, torch.ones_like(top))
     return choice.finish(p)
 
 
-def moved_by_noise(
-    choice: _Choice,
-    tau: Dial,
-    name: str,
-    samples: int = 10,
-    eta: float = 1.0,
-) -> tuple[Tensor, Mixture]:
+def moved_by_noise(choice: _Choice, tau: Dial, name: str) -> tuple[Tensor, Mixture]:
     """Gumbel-Rao, and the two forms of ReinMax that use it."""
     p, at_beta = choice.at(tau), choice.at(choice.scale)
     scale, one = at_beta.tau, torch.ones_like(p.tau)
     half = scale / (2 * p.tau)
-    midway = name != "gumbel_rao"
     if name == "gumbel_rao":
         with torch.no_grad():
             _, lse, _, _ = solve(at_beta, mixes=False, chooses=False)
@@ -268,15 +257,14 @@ def moved_by_noise(
             offset = -lse.detach() - _LOG_2
             # Entries are beta (log p_j - log 2) + beta G_j.
             moved = replace(own, tau=p.tau)
-            choice.add_moved(moved, "noisy", lead, scale, offset, -eta * one)
+            choice.add_moved(moved, "noisy", lead, scale, offset, -one)
         lse = lse.detach()
-    share = {"gumbel_rao": 1.0, "reinmax_rao": 2.0, "reinmax_cv": eta}[name] / samples
-    for _ in range(samples):
+    share = (2.0 if name == "reinmax_rao" else 1.0) / SAMPLES
+    for _ in range(SAMPLES):
         keys = random_keys(scale.numel(), scale.device, choice.generator).view(scale.shape)
-        own = replace(p, keys=keys, noise=None, noisy=True)
         lead = draw_gumbel_of(keys, choice.index.clamp(min=0)).to(scale.dtype)
-        offset = -lse - (_LOG_2 if midway else 0.0)
-        own = replace(own, beta=lead)
+        offset = -lse - (0.0 if name == "gumbel_rao" else _LOG_2)
+        own = replace(p, keys=keys, beta=lead, noise=None, noisy=True)
         choice.add_moved(own, "conditional", lead * scale, scale, offset, share * one)
     return choice.finish(p)
 
@@ -303,8 +291,8 @@ def imle(choice: _Choice, tau: Dial, adapts: bool = False) -> tuple[Tensor, Mixt
     """:func:`dcgraph.estimators.imle`, and its adaptive form."""
     p = choice.problem
     value: Tensor = _Map.apply(  # type: ignore[no-untyped-call]
-        p.query, p.codebook, choice.index, choice.top, choice.at(tau).tau,
-        p.beta, p.keys, p.noise, p.mask, p.noisy, adapts,
+        p.query, p.codebook, choice.row, choice.index, choice.top, choice.at(tau).tau, p.beta,
+        p.keys, p.noise, p.mask, p.noisy, adapts,
     )  # fmt: skip
     return choice.shaped(value), choice.mixture(p)
 
@@ -315,32 +303,30 @@ class _Map(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(query: Tensor, codebook: Tensor, index: Tensor, *others: Any) -> Tensor:
-        return _rows(codebook, index)
+    def forward(query: Tensor, codebook: Tensor, row: Tensor, *others: Any) -> Tensor:
+        return row.clone()
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        *tensors, ctx.noisy, ctx.adapts = inputs
-        ctx.save_for_backward(*tensors)
+        query, codebook, _, *tensors, ctx.noisy, ctx.adapts = inputs
+        ctx.save_for_backward(query, codebook, *tensors)
 
     @staticmethod
     def backward(ctx: Any, v: Tensor) -> tuple[Tensor | None, ...]:
         query, codebook, index, top, step, beta, keys, noise, mask = ctx.saved_tensors
         one = torch.ones_like(beta)
         p = Problem(query, codebook, one, beta, keys, noise, mask, None, None, ctx.noisy)
-        v = v.to(p.compute_dtype)
+        g = v.to(p.compute_dtype)
+        plus, over = index, step
         if ctx.adapts and v.numel():
-            critical, largest = critical_steps(p, index, top, v)
-            length = balanced_step(critical, largest, step).expand(step.shape)
-            plus, minus, over = _chosen(p, v * length.unsqueeze(-1)), None, 2 * length
-            minus = _chosen(p, -v * length.unsqueeze(-1))
-        else:
-            plus, minus, over = index, _chosen(p, -v * step.unsqueeze(-1)), step
-        over = over.unsqueeze(-1)
-        d_query = (_rows(codebook, plus) - _rows(codebook, minus)).to(p.compute_dtype) / over
+            critical, largest = critical_steps(p, index, top, g)
+            step = balanced_step(critical, largest, step).expand(step.shape)
+            plus, over = _chosen(p, g * step.unsqueeze(-1)), 2 * step
+        minus, over = _chosen(p, -g * step.unsqueeze(-1)), over.unsqueeze(-1)
+        d_query = (rows_at(p, plus) - rows_at(p, minus)).to(p.compute_dtype) / over
         share = query.to(p.compute_dtype) / over
-        d_codebook = _scattered(codebook, [(index, v), (plus, share), (minus, -share)])
-        return d_query.to(query.dtype), d_codebook, *[None] * 9
+        d_codebook = _scattered(codebook, [(plus, share), (minus, -share)])
+        return d_query.to(query.dtype), d_codebook, v, *[None] * 9
 
 
 def _chosen(p: Problem, move: Tensor) -> Tensor:
@@ -349,12 +335,6 @@ def _chosen(p: Problem, move: Tensor) -> Tensor:
     with torch.no_grad():
         _, _, index, _ = solve(replace(p, query=query), mixes=False, chooses=True)
     return index
-
-
-def _rows(codebook: Tensor, index: Tensor) -> Tensor:
-    """Rows [groups, rows, dim], zeros for -1."""
-    wide = index.clamp(min=0).unsqueeze(-1).expand(*index.shape, codebook.shape[-1])
-    return codebook.gather(1, wide).masked_fill(index.unsqueeze(-1) < 0, 0.0)
 
 
 def _scattered(codebook: Tensor, parts: list[tuple[Tensor, Tensor]]) -> Tensor:

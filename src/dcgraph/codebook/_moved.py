@@ -157,8 +157,7 @@ def critical_steps(p: Problem, index: Tensor, top: Tensor, v: Tensor) -> tuple[T
 
     Also the largest entry of that gradient.
     """
-    wide = index.clamp(min=0).unsqueeze(-1).expand(*index.shape, p.codebook.shape[-1])
-    own = (v * p.codebook.gather(1, wide).to(p.compute_dtype)).sum(-1, keepdim=True)
+    own = (v * p.codes(index.clamp(min=0)).to(p.compute_dtype)).sum(-1, keepdim=True)
     least = torch.full_like(top, math.inf)
     largest = torch.zeros_like(top).amax()
     for part in _blocks(p):

@@ -135,6 +135,9 @@ def as_tensor(dial: Dial, like: Tensor) -> Tensor:
     return torch.full((), dial, dtype=like.dtype, device=like.device)
 
 
+SAMPLES = 10
+"""Of Gumbel-Rao and its kin: rows of noise that make the same choice."""
+
 NEEDS_GUMBEL = (
     *("gumbel_rao", "zgr", "reinmax", "reinmax_rao", "reinmax_cv"),
     *("reinforce", "rebar", "relax", "topk_sparsemax", "enumeration"),

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from .._checks import Dial
 from ..noise import Noise
-from ._draws import check_gumbel, check_samples, draw
+from ._draws import SAMPLES, check_gumbel, check_samples, draw
 
 __all__ = ["gumbel_rao"]
 
@@ -21,7 +21,7 @@ def gumbel_rao(
     mask: Bool[Tensor, "..."] | None = None,
     noise: Noise | None = None,
     generator: torch.Generator | None = None,
-    samples: int = 10,
+    samples: int = SAMPLES,
 ) -> Float[Tensor, "*batch categories"]:
     r"""Straight-through Gumbel-softmax, averaged over the noise that makes the same choice.
 

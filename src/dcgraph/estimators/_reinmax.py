@@ -20,7 +20,7 @@ from torch import Tensor
 
 from .._checks import Dial
 from ..noise import Noise
-from ._draws import Draw, check_gumbel, check_samples, draw
+from ._draws import SAMPLES, Draw, check_gumbel, check_samples, draw
 
 __all__ = ["reinmax", "reinmax_cv", "reinmax_rao", "zgr"]
 
@@ -78,7 +78,7 @@ def reinmax_rao(
     mask: Bool[Tensor, "..."] | None = None,
     noise: Noise | None = None,
     generator: torch.Generator | None = None,
-    samples: int = 10,
+    samples: int = SAMPLES,
 ) -> Float[Tensor, "*batch categories"]:
     r"""ReinMax whose first Jacobian is that of Gumbel-Rao (Wang and Bui, 2026).
 
@@ -101,7 +101,7 @@ def reinmax_cv(
     mask: Bool[Tensor, "..."] | None = None,
     noise: Noise | None = None,
     generator: torch.Generator | None = None,
-    samples: int = 10,
+    samples: int = SAMPLES,
     eta: int | float = 1.0,
 ) -> Float[Tensor, "*batch categories"]:
     r"""ReinMax with a control variate (Wang and Bui, 2026).

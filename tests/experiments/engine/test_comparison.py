@@ -1,7 +1,8 @@
-"""Tables that compare estimators: rows from the registry, tau chosen by validation alone."""
+"""Tables that compare estimators: rows from the registry, tau by the validation split only."""
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import replace
 from pathlib import Path
 from typing import get_args
@@ -9,12 +10,13 @@ from typing import get_args
 import pytest
 
 from dcgraph._arguments import EstimatorName
+from dcgraph.estimators import LOSS_ESTIMATORS, enumeration
 from dcgraph.experiments.engine import comparison
 from dcgraph.experiments.engine.comparison import METHODS, TAUS, Comparison
 from dcgraph.experiments.engine.jobs import jobs_of
 from dcgraph.experiments.engine.metrics import Metric
 from dcgraph.experiments.engine.records import Curve
-from dcgraph.experiments.engine.settings import Settings
+from dcgraph.experiments.engine.settings import MOST_RUNS, NEED_THE_LOSS, Settings
 from dcgraph.experiments.engine.tables import Choice, Run, Table, as_json, as_text, record_of
 from dcgraph.experiments.tasks import get_table
 from dcgraph.experiments.tasks.listops.settings import PAPER
@@ -156,3 +158,8 @@ def test_the_tables_of_a_task_share_runs(task: str) -> None:
         if table.task == task
     ]
     assert len(both[0] & both[1]) == 2 * 2 * 2 * comparison.PLANE_SEEDS
+
+
+def test_what_is_known_without_torch_is_what_the_library_has() -> None:
+    assert set(NEED_THE_LOSS) == set(LOSS_ESTIMATORS)
+    assert inspect.signature(enumeration).parameters["limit"].default == MOST_RUNS

@@ -65,7 +65,7 @@ def compare(
     several seeds, at the tau that is best on the validation split. What is missing
     of the records is made, and what was cut off goes on; then the tables are
     printed and the figures drawn.
-    Takes about two hours on 2 CPU cores, and what has records takes nothing.
+    Takes about an hour and a half of a CPU core; what has records takes nothing.
 
     Args:
         names: what to compare on; everything, if none is given.

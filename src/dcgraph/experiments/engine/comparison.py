@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TypeVar, get_args
+from typing import get_args
 
 from ..._arguments import EstimatorName
 from .metrics import Metric
 from .records import Record
 from .settings import Settings
 from .tables import Choice, Column, Row, Run, Table, per_cent
-
-S = TypeVar("S", bound=Settings)
 
 ESTIMATORS: tuple[EstimatorName, ...] = get_args(EstimatorName)
 METHODS = {

@@ -48,15 +48,16 @@ class AdditionSettings(Settings):
                 f"symbols={self.symbols}, but a codebook has at least 2 rows; use 0 for one that "
                 "has a row for each number."
             )
-        if self.gate == "batch" and self.estimator in NEED_THE_LOSS:
-            raise ValueError(
-                f"estimator={self.estimator!r} has the examples in front; add --gate example."
-            )
         choices, rows = 2 * self.summands - 2, self.symbols or self.numbers
         if self.estimator == "enumeration" and rows**choices > MOST_RUNS:
             raise ValueError(
                 f"estimator='enumeration' would run the network {rows:,}^{choices} times; use one "
                 "that draws."
+            )
+        if self.gate == "batch" and self.estimator in NEED_THE_LOSS:
+            raise ValueError(
+                f"estimator={self.estimator!r} takes each example by itself, and so does its gate; "
+                "add --gate example."
             )
         if self.augment < 0:
             raise ValueError(f"augment={self.augment}, but a strength is at least 0.")
