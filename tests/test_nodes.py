@@ -217,3 +217,77 @@ def test_what_a_node_is_if_nothing_is_said() -> None:
     assert defaults["init_std"] == 1.0
     assert inspect.signature(node.forward).parameters["fill"].default == "input"
     assert nodes.LARGE == 4096
+
+
+def test_distance_logits_are_those_of_the_nearest_row() -> None:
+    torch.manual_seed(0)
+    node = dc.Discrete(6, 40, similarity="distance")
+    u = torch.randn(50, 6)
+    squared = (u.unsqueeze(1) - node.codebook).square().sum(-1)
+    shared = u.square().sum(-1, keepdim=True) / 2
+    torch.testing.assert_close(node.logits(u) - shared, -squared / 2)
+    assert torch.equal(node.eval()(u), node.codebook[squared.argmin(-1)])
+
+
+def test_by_distance_each_row_is_its_own_choice() -> None:
+    """By products a row between two others is never the argmax, whatever comes in."""
+    line = torch.tensor([[-2.0], [0.5], [1.0]])
+    for similarity, own in (("product", [0, 2, 2]), ("distance", [0, 1, 2])):
+        node = dc.Discrete(1, 3, codebook="given", similarity=similarity)  # type: ignore[arg-type]
+        assert node.logits(line, line).argmax(-1).tolist() == own
+
+
+def test_distance_logits_are_rounded_once_and_keep_their_gradient() -> None:
+    torch.manual_seed(0)
+    node, u = dc.Discrete(64, 9, similarity="distance"), torch.randn(20, 64)
+    with torch.autocast("cpu", torch.bfloat16):
+        exact = node.logits(u)
+    assert torch.equal(exact, node.logits(u))
+    half = copy.deepcopy(node).to(torch.bfloat16)
+    rounded = half.logits(u.bfloat16())
+    true = (
+        u.bfloat16().double() @ half.codebook.double().T
+        - half.codebook.double().square().sum(-1) / 2
+    )
+    assert rounded.dtype == half(u.bfloat16()).dtype == torch.bfloat16
+    assert torch.equal(rounded, true.float().bfloat16())
+    double = dc.Discrete(4, 3, similarity="distance").double()
+    dc.Dials(tau=2.0, beta=1.0, alpha=0.5).attach(double)
+    x, noise = torch.randn(5, 4, dtype=torch.double, requires_grad=True), dc.gumbel([5, 3])
+
+    def mixture(x: Tensor, rows: Tensor) -> Tensor:
+        torch.manual_seed(0)  # the gate
+        return double(x, codebook=rows, noise=noise.double())
+
+    rows = double.codebook.detach().clone().requires_grad_()
+    assert torch.autograd.gradcheck(mixture, (x, rows))
+
+
+@pytest.mark.parametrize("estimator", ["gumbel_softmax", "straight_through"])
+def test_distances_to_a_large_codebook_are_those_to_a_small_one(
+    estimator: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    node = dc.Discrete(6, 40, similarity="distance", estimator=estimator)
+    dc.Dials(tau=2.0, beta=1.0, alpha=0.0).attach(node)
+    u, noise = torch.randn(9, 6, requires_grad=True), dc.gumbel([9, 40])
+
+    def values_and_gradients() -> list[Tensor]:
+        v = node(u, noise=noise)
+        return [v, node.eval()(u), *torch.autograd.grad(v.pow(3).sum(), [u, node.train().codebook])]
+
+    small = values_and_gradients()
+    monkeypatch.setattr(nodes, "LARGE", 40)
+    assert node.is_large
+    for one, other in zip(values_and_gradients(), small, strict=True):
+        torch.testing.assert_close(one, other)
+    with dc.trace(node.eval()) as steps:
+        node(u)
+    assert torch.equal(next(iter(steps)).index, node.logits(u).argmax(-1))
+
+
+def test_distance_with_what_takes_products_only() -> None:
+    for wrong in ({"g": nn.Linear(4, 3)}, {"codebook": "separate"}, {"estimator": "rotation"}):
+        with pytest.raises(ValueError, match="distance"):
+            dc.Discrete(4, 3, similarity="distance", **wrong)
+    assert "similarity='distance'" in repr(dc.Discrete(4, 3, similarity="distance"))

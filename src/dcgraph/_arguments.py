@@ -44,6 +44,9 @@ Residual = Literal["drop", "replace", "weighted", "always", "none"]
 Codebook = Literal["tied", "separate", "given"]
 """Where a Discrete node has its codebook from."""
 
+Similarity = Literal["product", "distance"]
+"""What makes the logits of a Discrete node from its input and the rows of its codebook."""
+
 Gate = Literal["call", "example", "vector", "element"]
 """How much shares one draw of the DropRes gate."""
 

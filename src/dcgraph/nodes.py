@@ -13,11 +13,19 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from ._arguments import Codebook, Decode, Distribution, Gate, Residual, check_choice
+from ._arguments import (
+    Codebook,
+    Decode,
+    Distribution,
+    Gate,
+    Residual,
+    Similarity,
+    check_choice,
+)
 from ._checks import Dial, check_padding
 from ._dialled import Dialled
 from ._observe import Event, is_observed, notify
-from .codebook import choose
+from .codebook import by_distance, choose
 from .codebook._estimators import CODEBOOK_ESTIMATORS, SHARDED_ESTIMATORS, log_probability
 from .codebook._events import CodebookEvent
 from .distributed._shards import Shard, eager, own_rows, shard_rows
@@ -35,7 +43,16 @@ from .functional import one_hot, sample
 from .noise import Noise, draw_gumbel_in, drawn_alike, is_zero
 from .residual import DropRes
 
-__all__ = ["LARGE", "Categorical", "Codebook", "Decode", "Discrete", "Residual", "named_nodes"]
+__all__ = [
+    "LARGE",
+    "Categorical",
+    "Codebook",
+    "Decode",
+    "Discrete",
+    "Residual",
+    "Similarity",
+    "named_nodes",
+]
 
 LARGE = 4096
 """From so many categories on, a node whose logits are products with its codebook leaves them to
@@ -207,11 +224,15 @@ class Discrete(nn.Module):
     Args:
         dim: width of the input u.
         categories: number K of categories.
-        g: a module from u [..., dim] to logits [..., K]. Without it the logits are products of u
-            with the codebook rows ("tied", "given") or a linear layer ("separate").
+        g: a module from u [..., dim] to logits [..., K]. Without it the logits compare u with the
+            codebook rows ("tied", "given", see ``similarity``) or are a linear layer ("separate").
         codebook: "tied" uses one matrix for logits and output, as the paper's MNIST model;
             "separate" has a matrix only for the output; "given" has none and is handed one at each
             call. The default is "tied", or "separate" if ``g`` is given.
+        similarity: how u and the rows c_k are compared: by their "product" <u, c_k>, as in the
+            paper, or by "distance", <u, c_k> - |c_k|^2 / 2. That is -|u - c_k|^2 / 2 up to a term
+            all categories share, so that the argmax is the nearest row, and a row that lies between
+            two others can be chosen too (:func:`dcgraph.codebook.by_distance`).
         width: width of the output, ``dim`` if not said.
         init_std: the codebook starts as N(0, init_std^2). With a tied codebook the logits grow
             with it and with ``dim``, and tau must fit: :meth:`dcgraph.Dials.recommended` looks.
@@ -240,6 +261,7 @@ class Discrete(nn.Module):
         *,
         g: nn.Module | None = None,
         codebook: Codebook | None = None,
+        similarity: Similarity = "product",
         width: int | None = None,
         init_std: int | float = 1.0,
         residual: Residual = "drop",
@@ -258,6 +280,7 @@ class Discrete(nn.Module):
                 f"init_std={init_std}, but rows that are all alike never part; use > 0."
             )
         check_choice("residual", residual, get_args(Residual))
+        check_choice("similarity", similarity, get_args(Similarity))
         check_choice("gate", gate, get_args(Gate))
         if isinstance(codebook, Tensor):
             raise TypeError(
@@ -274,6 +297,16 @@ class Discrete(nn.Module):
                 'need them equal; pass g=, or codebook="separate".'
             )
         self.dim, self.categories, self.width = dim, categories, width or dim
+        self.similarity: Similarity = similarity
+        if similarity == "distance" and (g is not None or codebook == "separate"):
+            raise ValueError(
+                'similarity="distance" compares the input with the rows of the codebook; leave out '
+                'g=, and use codebook="tied" or "given".'
+            )
+        if similarity == "distance" and estimator in VECTOR_ESTIMATORS:
+            raise ValueError(
+                f'estimator={estimator!r} takes products only; leave out similarity="distance".'
+            )
         if shard is not None and (g is not None or codebook == "separate"):
             raise ValueError(
                 "shard= divides the rows of a codebook that also makes the logits; leave out g=, "
@@ -339,7 +372,7 @@ class Discrete(nn.Module):
     def _logits(self, u: Tensor, rows: Tensor | None) -> Tensor:
         if self.g is None:
             assert rows is not None
-            return F.linear(u, rows)
+            return F.linear(u, rows) if self.similarity == "product" else _nearness(u, rows)
         theta: Tensor = self.g(u)
         if theta.shape != (*u.shape[:-1], self.categories):
             raise ValueError(
@@ -391,7 +424,10 @@ class Discrete(nn.Module):
         self._check_width(u)
         given, u = u, _blank(u, rows)
         codes = self._rows(codebook)
-        if self.is_large:
+        if self.is_large and self.similarity == "distance":
+            longer = by_distance(u, codes)
+            v = self._from_large(*longer, mask, rows, noise, generator)[..., :-1].to(u.dtype)
+        elif self.is_large:
             v = self._from_large(u, codes, mask, rows, noise, generator)
         else:
             theta, mask = _without_padding(self._logits(u, codes), mask, rows)
@@ -499,12 +535,21 @@ class Discrete(nn.Module):
     def extra_repr(self) -> str:
         width = "" if self.width == self.dim else f", width={self.width}"
         first = "" if self.shard is None else f", rows from {self.shard.first}"
-        return f"{self.dim}, {self.categories}, codebook={self.source!r}{width}{first}"
+        similarity = "" if self.similarity == "product" else f", similarity={self.similarity!r}"
+        return f"{self.dim}, {self.categories}, codebook={self.source!r}{similarity}{width}{first}"
 
 
 def _rows_at(index: Tensor | None, rows: Tensor) -> Tensor:
     assert index is not None
     return F.embedding(index.clamp(min=0), rows).masked_fill(index.unsqueeze(-1) < 0, 0.0)
+
+
+def _nearness(u: Tensor, rows: Tensor) -> Tensor:
+    """-|u - c|^2 / 2 for all rows c, without the term |u|^2 / 2 that all have; rounded once."""
+    dtype = torch.promote_types(torch.promote_types(u.dtype, rows.dtype), torch.float32)
+    with torch.autocast(u.device.type, enabled=False):
+        rows = rows.to(dtype)
+        return F.linear(u.to(dtype), rows, -rows.square().sum(-1) / 2).to(u.dtype)
 
 
 def _blank(vectors: Tensor, rows: Tensor | None) -> Tensor:
