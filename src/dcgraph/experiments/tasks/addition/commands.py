@@ -127,7 +127,7 @@ class Commands:
     def data(
         self,
         *,
-        summands: Literal[2, 3] = 2,
+        summands: int = 2,
         images: Literal["mnist", "digits"] = "mnist",
         data_dir: Path | None = None,
     ) -> str:

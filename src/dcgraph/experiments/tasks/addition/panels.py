@@ -27,8 +27,9 @@ def of_model(model: nn.Module, settings: AdditionSettings, data: Data) -> Sequen
     """Examples for every model; tables for those that add symbols."""
     names = _Names(model, settings, data)
     examples = _examples(model, settings, data, names)
-    tables = _tables(model, settings, names) if isinstance(model, Adder) else ()
-    return (examples, *tables)
+    if not isinstance(model, Adder) or settings.modulo:  # whose tables would not be of sums
+        return (examples,)
+    return (examples, *_tables(model, settings, names))
 
 
 class _Names:
@@ -45,7 +46,7 @@ class _Names:
             return
         use = symbol_use(model, data, "train", settings)
         self.digits, self.symbol_of = meaning_of(use), symbol_of_digit(use)
-        rows = data.table("train")["images"][:_COUNTED]
+        rows = data.tables("train")[-1]["images"][:_COUNTED]  # the longest
         truths = data.constants["labels"][rows].cumsum(-1)
         _, chosen = _run(model, pixels(data.constants["images"][rows], settings.images))
         self.sums = [
@@ -103,14 +104,14 @@ def _examples(model: nn.Module, settings: AdditionSettings, data: Data, names: _
         rows.append(tuple(row))
     note = (
         f"The first {_FIRST} of the test set, then the first errors: {len(wrong)} of its first "
-        f"{len(raw)} examples are wrong. {_legend(model)}"
+        f"{len(raw)} examples are wrong. {_legend(model, settings.summands > 2)}"
     )
     return Examples("Sums it read", note, tuple(rows))
 
 
-def _legend(model: nn.Module) -> str:
+def _legend(model: nn.Module, chained: bool) -> str:
     if isinstance(model, Adder):
-        chain = " After an arrow, the sum so far: a symbol too." if len(model.add) > 1 else ""
+        chain = " After an arrow, the sum so far: a symbol too." if chained else ""
         return (
             "Under an image stands the symbol it got, and the digit that this symbol commonly "
             f"stands for.{chain}"
@@ -145,8 +146,8 @@ def _tables(model: Adder, settings: AdditionSettings, names: _Names) -> Iterable
             answers = model.compute(symbol_of[pairs])[:, -1]
             title, note = "The addition table it learned", "The answer for every pair of digits."
         else:
-            third = torch.zeros(len(pairs), 1, dtype=torch.long)
-            first = model.compute(symbol_of[torch.cat([pairs, third], -1)])[:, 0]
+            others = torch.zeros(len(pairs), settings.summands - 2, dtype=torch.long)
+            first = model.compute(symbol_of[torch.cat([pairs, others], -1)])[:, 0]
             answers = names.sums[0][first]
             title = "The first addition it learned"
             note = "What the symbol after the first addition commonly stands for; ?: never used."
@@ -159,7 +160,7 @@ def _tables(model: Adder, settings: AdditionSettings, names: _Names) -> Iterable
         tuple(map(str, digits)),
         tuple(tuple(_cell(cells[a][b], a + b) for b in digits) for a in digits),
     )
-    if settings.summands > 2:
+    if settings.summands == 3:
         yield _second_addition(model, settings, symbol_of)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
+from ...._arguments import Mode, Similarity
 from ...engine.settings import MOST_RUNS, NEED_THE_LOSS, Settings, per_replica, setting
 
 
@@ -13,7 +15,11 @@ class AdditionSettings(Settings):
     """Settings of the addition task."""
 
     tau: float = per_replica(8.0, "temperature of the nodes")
-    summands: int = setting(2, "images to add, 2 or 3")
+    summands: int = setting(2, "images to add, 2 to 16")
+    lengths: Literal["one", "all"] = setting(
+        "one", "sums to train on: of all summands; or of 2, of 3, ... of all, each as often"
+    )
+    modulo: int = setting(0, "what the sum is divided by, to answer with the rest; 0: nothing")
     model: Literal["discrete", "cnn", "deepproblog"] = setting(
         "discrete", "the paper's; or a CNN on both images; or the digit network with the rule given"
     )
@@ -23,6 +29,15 @@ class AdditionSettings(Settings):
     symbols: int = setting(
         0, "rows of each of two codebooks, of images and of sums; 0: one, a row for each number"
     )
+    sums: Literal["own", "answers"] = setting(
+        "own", "with symbols: rows of the sums on the way, of their own or those of the answers"
+    )
+    adder: Literal["each", "shared"] = setting(
+        "each", "a layer of its own for each addition, or one for all"
+    )
+    similarity: Similarity = setting("product", "what compares vectors with rows")  # noqa: RUF009
+    residual: Mode = setting("drop", "what DropRes does with a vector and its row")  # noqa: RUF009
+    init_std: float = setting(1.0, "the rows start as N(0, init_std^2)")
     protocol: Literal["clean", "paper"] = setting(
         "clean", "choose weights on held-out pairs; or on the test set, as the paper"
     )
@@ -31,8 +46,21 @@ class AdditionSettings(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.summands not in (2, 3):
-            raise ValueError(f"summands={self.summands}, but 2 or 3 images can be added.")
+        if not 2 <= self.summands <= 16:
+            raise ValueError(f"summands={self.summands}, but 2 to 16 images can be added.")
+        if self.lengths == "all" and (self.images == "digits" or self.model == "cnn"):
+            what = "--images mnist" if self.images == "digits" else "--model discrete"
+            raise ValueError(f"lengths='all', but these have sums of one length only; use {what}.")
+        if self.modulo < 0 or self.modulo == 1:
+            raise ValueError(
+                f"modulo={self.modulo}, but a rest needs at least 2; use 0 for the whole sum."
+            )
+        if self.sums == "answers" and not self.symbols:
+            raise ValueError(
+                "sums='answers', but with symbols=0 there is one codebook for all; add --symbols."
+            )
+        if not self.init_std > 0:
+            raise ValueError(f"init_std={self.init_std}, but rows that are alike never part.")
         if not 2 <= self.digits <= 10:
             raise ValueError(f"digits={self.digits}, but between 2 and 10 digits can be in use.")
         if self.images == "mnist" and self.digits < 10:
@@ -49,7 +77,7 @@ class AdditionSettings(Settings):
                 "has a row for each number."
             )
         choices, rows = 2 * self.summands - 2, self.symbols or self.numbers
-        if self.estimator == "enumeration" and rows**choices > MOST_RUNS:
+        if self.estimator == "enumeration" and choices * math.log(rows) > math.log(MOST_RUNS):
             raise ValueError(
                 f"estimator='enumeration' would run the network {rows:,}^{choices} times; use one "
                 "that draws."
@@ -64,8 +92,8 @@ class AdditionSettings(Settings):
 
     @property
     def numbers(self) -> int:
-        """How many sums there are."""
-        return self.summands * (self.digits - 1) + 1
+        """How many answers there are."""
+        return self.modulo or self.summands * (self.digits - 1) + 1
 
 
 PAPER = AdditionSettings(protocol="paper")

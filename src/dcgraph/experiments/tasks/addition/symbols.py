@@ -35,7 +35,7 @@ def labels_of(data: Data, split: str) -> Int[Tensor, " images"]:
 
 def _images_of(data: Data, split: str) -> Tensor:
     """Every image of a split once."""
-    images: Tensor = data.table(split)["images"].unique()
+    images: Tensor = torch.cat([t["images"].flatten() for t in data.tables(split)]).unique()
     return images
 
 
@@ -76,8 +76,14 @@ def addition_table(
 ) -> Int[Tensor, "cells columns"]:
     """What the model computes for every choice of digits: rows of the digits, then its answer.
 
-    The answer is a number right away, because the last layer is trained on sums.
+    The answer is a number right away, because the last layer is trained on sums. Of more than four
+    summands there are too many choices: 10,000 are drawn.
     """
-    every = list(itertools.product(range(settings.digits), repeat=settings.summands))
-    digits = torch.tensor(every, device=symbol_of.device)
+    if settings.summands <= 4:
+        every = list(itertools.product(range(settings.digits), repeat=settings.summands))
+        digits = torch.tensor(every)
+    else:
+        drawn = torch.Generator().manual_seed(0)
+        digits = torch.randint(settings.digits, (10_000, settings.summands), generator=drawn)
+    digits = digits.to(symbol_of.device)
     return torch.cat([digits, model.compute(symbol_of[digits])[:, -1:]], -1)

@@ -50,16 +50,17 @@ class Addition(Task[AdditionSettings]):
         if s.images == "digits":
             if s.model == "deepproblog":
                 return Marginalised(Flat(64, 64, 64, s.digits))
-            return Adder(
-                Flat(64, 64, 64, 32), 32, s.numbers, s.summands,
-                gate=s.gate, relu=False, small_codebook=not s.symbols, symbols=s.symbols,
-                estimator=s.estimator,
-            )  # fmt: skip
+            return self._adder(s, Flat(64, 64, 64, 32), 32, relu=False)
         if s.model == "deepproblog":
             return Marginalised(LeNet(256, 120, s.digits))
+        return self._adder(s, LeNet(256, 120, 84, 84), 84)
+
+    def _adder(self, s: AdditionSettings, encoder: nn.Module, dim: int, relu: bool = True) -> Adder:
         return Adder(
-            LeNet(256, 120, 84, 84), 84, s.numbers, s.summands,
-            gate=s.gate, symbols=s.symbols, estimator=s.estimator,
+            encoder, dim, s.numbers, s.summands,
+            gate=s.gate, relu=relu, small_codebook=not (relu or s.symbols), symbols=s.symbols,
+            sums=s.sums, adder=s.adder, init_std=s.init_std, similarity=s.similarity,
+            residual=s.residual, estimator=s.estimator,
         )  # fmt: skip
 
     def loss(self, model: nn.Module, batch: Batch) -> Float[Tensor, " examples"]:
@@ -85,7 +86,8 @@ class Addition(Task[AdditionSettings]):
         metrics: Metrics = {Metric("digit accuracy"): float(read.float().mean())}
         if isinstance(model, Adder):
             cells = addition_table(model, symbol_of_digit(use), settings)
-            right = cells[:, -1] == cells[:, :-1].sum(-1)
+            totals = cells[:, :-1].sum(-1)
+            right = cells[:, -1] == (totals % settings.modulo if settings.modulo else totals)
             metrics[Metric("addition table accuracy")] = float(right.float().mean())
         return metrics
 

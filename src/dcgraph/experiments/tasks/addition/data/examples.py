@@ -16,7 +16,7 @@ from ..settings import AdditionSettings
 from . import images, lists
 
 _SEED = 0  # of splits and lists: the same examples for every replica
-_VALIDATION = {2: 5_000, 3: 3_333}  # examples held out of MNIST's training lists
+_HELD_OUT = 10_000  # images of MNIST's training lists, about
 _EMBEDDED = {
     "train": 160_000,
     "validation": 2_000,
@@ -31,15 +31,19 @@ def examples(settings: AdditionSettings, data_dir: Path | None = None) -> Data:
     else:
         source, indices = _mnist(settings, data_dir)
     labels = torch.cat([source.train_labels, source.test_labels])
-    splits = {
-        split: {"images": rows, "total": labels[rows].sum(-1)} for split, rows in indices.items()
-    }
-    fingerprint = fingerprint_of(source.fingerprint, *(indices[split] for split in sorted(indices)))
+
+    def sums(rows: Int64[Tensor, "rows summands"]) -> Batch:
+        total = labels[rows].sum(-1)
+        return {"images": rows, "total": total % settings.modulo if settings.modulo else total}
+
+    splits = {split: [sums(rows) for rows in tables] for split, tables in indices.items()}
+    every = [rows for split in sorted(indices) for rows in indices[split]]
+    fingerprint = fingerprint_of(source.fingerprint, *every)
     constants = {"images": torch.cat([source.train, source.test]), "labels": labels}
     return Data(splits, fingerprint, constants, partial(to_batch, settings))
 
 
-_Indices = dict[str, Int64[Tensor, "rows summands"]]  # by split
+_Indices = dict[str, list[Int64[Tensor, "rows summands"]]]  # by split: a table for each length
 
 
 def _mnist(settings: AdditionSettings, data_dir: Path | None) -> tuple[images.Images, _Indices]:
@@ -49,10 +53,14 @@ def _mnist(settings: AdditionSettings, data_dir: Path | None) -> tuple[images.Im
     else:
         train = lists.tuples(len(source.train), settings.summands, _SEED)
         test = lists.tuples(len(source.test), settings.summands, _SEED)
-    indices = {"train": train, "test": test + len(source.train)}
+    indices = {"train": [train], "test": [test + len(source.train)]}
     if settings.protocol == "clean":
-        kept, held_out = lists.holdout(len(train), _VALIDATION[settings.summands], _SEED)
-        indices |= {"train": train[kept], "validation": train[held_out]}
+        held_out = _HELD_OUT // settings.summands
+        kept, held = lists.holdout(len(train), held_out, _SEED)
+        indices |= {"train": [train[kept]], "validation": [train[held]]}
+    if settings.lengths == "all":
+        (whole,) = indices["train"]
+        indices["train"] = lists.of_all_lengths(whole.flatten(), settings.summands, _SEED)
     return source, indices
 
 
@@ -70,8 +78,8 @@ def _embedded(settings: AdditionSettings) -> tuple[images.Images, _Indices]:
     indices = {}
     for split, pool in pools.items():
         used = pool[labels[pool] < settings.digits]
-        indices[split] = lists.random_tuples(used, _EMBEDDED[split], settings.summands, _SEED)
-    indices["train"] = indices["train"][: settings.examples]
+        rows = lists.random_tuples(used, _EMBEDDED[split], settings.summands, _SEED)
+        indices[split] = [rows[: settings.examples] if split == "train" else rows]
     return source, indices
 
 

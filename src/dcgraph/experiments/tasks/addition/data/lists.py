@@ -93,6 +93,27 @@ def tuples(images: int, summands: int, seed: int) -> Int64[Tensor, "n {summands}
     return order[: rows * summands].view(rows, summands)
 
 
+def of_all_lengths(
+    pool: Int64[Tensor, "images"], summands: int, seed: int
+) -> list[Int64[Tensor, "n _"]]:
+    """Rows of 2, of 3, ... of ``summands`` images, as many rows of each length.
+
+    Each image is in one row at most; the few left over are in no row.
+
+    >>> [tuple(rows.shape) for rows in of_all_lengths(torch.arange(100), 4, seed=0)]
+    [(11, 2), (11, 3), (11, 4)]
+    """
+    sizes = range(2, summands + 1)
+    rows = len(pool) // sum(sizes)
+    if rows < 1:
+        raise ValueError(
+            f"summands={summands}, but {len(pool)} images are too few for all lengths."
+        )
+    order = pool[torch.randperm(len(pool), generator=torch.Generator().manual_seed(seed))]
+    parts = order[: rows * sum(sizes)].split([rows * size for size in sizes])
+    return [part.view(rows, size) for part, size in zip(parts, sizes, strict=True)]
+
+
 def random_tuples(
     pool: Int64[Tensor, "images"], count: int, summands: int, seed: int
 ) -> Int64[Tensor, "{count} {summands}"]:

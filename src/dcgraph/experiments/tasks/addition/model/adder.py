@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
+from functools import partial
+from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from .....nodes import Discrete, named_nodes
+from .....nodes import Discrete, Residual, Similarity, named_nodes
 from .....residual import Gate
 from .convolution import ConvPoolReLU
 
@@ -57,7 +59,11 @@ class Adder(nn.Module):
 
     With ``symbols`` there are two codebooks of so many rows, one for the images and one for the
     sums on the way, and a linear layer answers. With more rows than numbers two numbers need not
-    meet in a row, from which they hardly part again.
+    meet in a row, from which they hardly part again. With ``sums="answers"`` the sums on the way
+    choose among the answers: the second codebook has a row for each number, and classifies the
+    result too.
+
+    Fewer images than ``summands`` can be added as well.
 
     Args:
         encoder: from images [N, h, w] to vectors [N, dim].
@@ -69,7 +75,9 @@ class Adder(nn.Module):
         relu: whether the addition layers end in a ReLU, as in the paper.
         small_codebook: whether its rows start in U(-1/sqrt(dim), 1/sqrt(dim)), else in N(0, 1).
         symbols: rows of each of two codebooks; 0: one codebook, with a row for each number.
-        estimator: of the gradient of a choice, see :class:`Discrete`.
+        sums: whether the sums on the way have rows of their "own", or choose among the "answers".
+        adder: whether "each" addition has layers of its own, or those of all are "shared".
+        init_std, similarity, residual, estimator: of all nodes, see :class:`Discrete`.
     """
 
     def __init__(
@@ -83,6 +91,11 @@ class Adder(nn.Module):
         relu: bool = True,
         small_codebook: bool = False,
         symbols: int = 0,
+        sums: Literal["own", "answers"] = "own",
+        adder: Literal["each", "shared"] = "each",
+        init_std: float = 1.0,
+        similarity: Similarity = "product",
+        residual: Residual = "drop",
         estimator: str = "gumbel_softmax",
     ) -> None:
         super().__init__()
@@ -90,13 +103,19 @@ class Adder(nn.Module):
         # Vectors are stacked as [summands, batch, dim], so that one gate for a batch of images is
         # one for the first dimension.
         shared: Gate = "example" if gate == "batch" else "vector"
-        self.symbol = Discrete(dim, symbols or numbers, gate=shared, estimator=estimator)
+        choice = partial(
+            Discrete, dim, gate=shared, init_std=init_std, similarity=similarity,
+            residual=residual, estimator=estimator,
+        )  # fmt: skip
+        self.symbol = choice(symbols or numbers)
         self.sum: Discrete | None = None
-        if symbols and summands > 2:
-            self.sum = Discrete(dim, symbols, gate=shared, estimator=estimator)
-        self.answer = nn.Linear(dim, numbers) if symbols else None
-        hidden = 2 * dim
-        self.add = nn.ModuleList(mlp(2 * dim, hidden, dim) for _ in range(summands - 1))
+        if symbols and sums == "answers":
+            self.sum = choice(numbers)
+        elif symbols and summands > 2:
+            self.sum = choice(symbols)
+        self.answer = nn.Linear(dim, numbers) if symbols and sums == "own" else None
+        hidden, adders = 2 * dim, summands - 1 if adder == "each" else 1
+        self.add = nn.ModuleList(mlp(2 * dim, hidden, dim) for _ in range(adders))
         self.relu = relu
         if small_codebook:
             for _, node in named_nodes(self):
@@ -112,10 +131,10 @@ class Adder(nn.Module):
         self, images: Float[Tensor, "batch summands h w"]
     ) -> Float[Tensor, "batch numbers"]:
         total, *others = _choose(self.symbol, self.encoded(images))
-        for step, (add, other) in enumerate(zip(self.add, others, strict=True)):
+        for step, other in enumerate(others):
             if step > 0:
                 (total,) = _choose(self.of_sums, total.unsqueeze(0))
-            total = self._add(add, total, other)
+            total = self._add(step, total, other)
         return self._answer(total)
 
     def encoded(
@@ -134,21 +153,21 @@ class Adder(nn.Module):
     def compute(self, symbols: Int[Tensor, "n summands"]) -> Int[Tensor, "n additions"]:
         """The symbol after each addition, from symbols already read; the last is the answer."""
         total, *others = self.symbol.codebook[symbols].unbind(1)
-        *adds, last = self.add
         results = []
-        for add, other in zip(adds, others, strict=False):
-            result = self.of_sums.logits(self._add(add, total, other)).argmax(-1)
+        for step, other in enumerate(others[:-1]):
+            result = self.of_sums.logits(self._add(step, total, other)).argmax(-1)
             results.append(result)
             total = self.of_sums.codebook[result]
-        answer = self._answer(self._add(last, total, others[-1])).argmax(-1)
+        answer = self._answer(self._add(len(others) - 1, total, others[-1])).argmax(-1)
         return torch.stack([*results, answer], -1)
 
     def _answer(self, total: Tensor) -> Tensor:
-        answer = self.symbol.logits if self.answer is None else self.answer
+        answer = self.of_sums.logits if self.answer is None else self.answer
         logits: Tensor = answer(total)
         return logits
 
-    def _add(self, add: nn.Module, left: Tensor, right: Tensor) -> Tensor:
+    def _add(self, step: int, left: Tensor, right: Tensor) -> Tensor:
+        add = self.add[min(step, len(self.add) - 1)]
         total: Tensor = add(torch.cat([left, right], -1))
         return total.relu() if self.relu else total
 
