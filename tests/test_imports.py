@@ -37,6 +37,7 @@ LIBRARY: Layers = [  # from the lowest to the highest
     ["dcgraph.nodes"],
     ["dcgraph._surrogate"],
     ["dcgraph.structures", "dcgraph.inspect", "dcgraph.population", "dcgraph.frameworks"],
+    ["dcgraph.pruning"],
 ]
 
 EXPERIMENTS: Layers = [

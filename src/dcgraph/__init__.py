@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .nodes import Categorical, Discrete, named_nodes
     from .noise import gumbel
     from .population import Population
+    from .pruning import prune_categories
     from .residual import DropRes, drop_residual
     from .schedules import constant, exponential, linear, piecewise, temp_match
 
@@ -50,6 +51,7 @@ __all__ = [
     "piecewise",
     "population",
     "probe",
+    "prune_categories",
     "sample",
     "straight_through",
     "structures",
@@ -74,12 +76,13 @@ if not TYPE_CHECKING:  # or a type checker would take any name for one of ours
             "nodes": ["Categorical", "Discrete", "named_nodes"],
             "noise": ["gumbel"],
             "population": ["Population"],
+            "pruning": ["prune_categories"],
             "residual": ["DropRes", "drop_residual"],
             "schedules": ["constant", "exponential", "linear", "piecewise", "temp_match"],
         },
         modules=[
             "codebook", "dials", "distributed", "distributions", "estimators", "frameworks",
-            "functional", "init", "inspect", "nodes", "noise", "population", "residual",
+            "functional", "init", "inspect", "nodes", "noise", "population", "pruning", "residual",
             "schedules", "structures",
         ],
     )  # fmt: skip

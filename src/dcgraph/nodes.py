@@ -240,6 +240,8 @@ class Discrete(nn.Module):
             :func:`dcgraph.drop_residual`) or "none".
         gate: what shares one draw of the DropRes gate, see :func:`dcgraph.drop_residual`.
         estimator, decode, noise: see :class:`Categorical`.
+        prunable: whether categories can be taken away for good, see
+            :func:`dcgraph.prune_categories`. ``kept`` says which are left.
         shard: the ranks of torch.distributed over which the rows of the codebook are divided. The
             parameter is a DTensor of which this rank has its own rows, and a codebook given at a
             call has only those. All ranks call the node with the same input; they make the same
@@ -252,6 +254,7 @@ class Discrete(nn.Module):
     True
     """
 
+    kept: Tensor | None  # False for a category that is never chosen any more
     codebook: nn.Parameter  # None for codebook="given", whose rows come with each call
 
     def __init__(
@@ -269,6 +272,7 @@ class Discrete(nn.Module):
         estimator: str = "gumbel_softmax",
         decode: Decode = "argmax",
         noise: Distribution = "gumbel",
+        prunable: bool = False,
         shard: dist.ProcessGroup | None = None,
     ) -> None:
         super().__init__()
@@ -333,6 +337,11 @@ class Discrete(nn.Module):
         else:
             self.codebook = nn.Parameter(torch.empty(categories, self.width))
             nn.init.normal_(self.codebook, std=init_std)
+        if prunable and shard is not None:
+            raise ValueError(
+                "prunable=True, but no rank sees all of a divided codebook; leave it out."
+            )
+        self.register_buffer("kept", torch.ones(categories, dtype=torch.bool) if prunable else None)
         self.categorical = Categorical(
             estimator=estimator, categories=categories, decode=decode, noise=noise
         )
@@ -360,14 +369,18 @@ class Discrete(nn.Module):
         u: Float[Tensor, "*batch dim"],
         codebook: Float[Tensor, "categories width"] | None = None,
     ) -> Float[Tensor, "*batch categories"]:
-        """theta = g(u); also the classifier of a model whose answers are the node's categories."""
+        """theta = g(u); also the classifier of a model whose answers are the node's categories.
+
+        Pruned categories have -inf.
+        """
         if self.shard is not None:
             raise ValueError(
                 "no rank has all logits of a codebook that is divided over ranks; for a loss use "
                 "dcgraph.codebook.cross_entropy(u, node.codebook.to_local(), target, group=group)."
             )
         self._check_width(u)
-        return self._logits(u, self._rows(codebook) if self.g is None else None)
+        theta = self._logits(u, self._rows(codebook) if self.g is None else None)
+        return theta if self.kept is None else theta.masked_fill(~self.kept, -math.inf)
 
     def _logits(self, u: Tensor, rows: Tensor | None) -> Tensor:
         if self.g is None:
@@ -393,7 +406,14 @@ class Discrete(nn.Module):
 
         It computes all logits, also where the node itself does without them.
         """
-        return OneHotCategorical(self.logits(_blank(u, rows), codebook), mask, rows)
+        theta = self.logits(_blank(u, rows), codebook)
+        return OneHotCategorical(theta, self._of_kept(mask), rows)
+
+    def _of_kept(self, mask: Tensor | None) -> Tensor | None:
+        """Where a category may be chosen, without those that are pruned."""
+        if self.kept is None or mask is None:
+            return mask if self.kept is None else self.kept
+        return mask & self.kept
 
     def forward(
         self,
@@ -422,6 +442,7 @@ class Discrete(nn.Module):
             generator: where noise and gate are drawn from; None is torch's global generator.
         """
         self._check_width(u)
+        mask = self._of_kept(mask)
         given, u = u, _blank(u, rows)
         codes = self._rows(codebook)
         if self.is_large and self.similarity == "distance":

@@ -58,9 +58,11 @@ def test_the_probe_looks_at_long_examples_all_over_their_table() -> None:
         {"x": torch.arange(600.0).view(600, 1).expand(600, 7)},
         {"x": torch.zeros(20, 50)},
     ]
-    rows = evaluation.probed_rows(Data({"train": tables, "test": tables}, "x"), "test")["x"]
+    rows = evaluation.some_rows(Data({"train": tables, "test": tables}, "x"), "test", 256)["x"]
     assert rows.shape == (256, 7) and rows[:, 0].tolist() == list(range(0, 512, 2))
-    few = evaluation.probed_rows(Data({"train": tables[2:], "test": tables[2:]}, "x"), "test")["x"]
+    few = evaluation.some_rows(Data({"train": tables[2:], "test": tables[2:]}, "x"), "test", 256)[
+        "x"
+    ]
     assert few.shape == (20, 50)
 
 

@@ -101,7 +101,7 @@ class Evaluator:
         return [self._probe(index) if lives else None for index, lives in enumerate(alive)]
 
     def _probe(self, index: int) -> Readings:
-        rows = probed_rows(self._data, self.selected_by.set)
+        rows = some_rows(self._data, self.selected_by.set, _PROBED)
         batch = self._data.batch(rows, training=False)
         self._probed = model = self._population.replica(index, into=self._probed)
         # Summed, as in training: the gradient of an example is that of its own loss.
@@ -141,16 +141,16 @@ def aside(population: RowPopulation, index: int) -> AbstractContextManager[None]
     return nullcontext() if streams is None else streams.aside(index)
 
 
-def probed_rows(data: Data, split: str) -> Batch:
-    """Examples to probe with, spread over a table: of several, that of the largest examples.
+def some_rows(data: Data, split: str, count: int) -> Batch:
+    """Examples spread over a table, at most so many: of several, that of the largest examples.
 
     (Deep chains are in long sequences. A table with too few examples is passed over.)
     """
     tables = data.tables(split)
-    enough = [t for t, size in zip(tables, data.sizes(split), strict=True) if size >= _PROBED]
+    enough = [t for t, size in zip(tables, data.sizes(split), strict=True) if size >= count]
     chosen = max(enough or tables, key=lambda table: sum(t[0].numel() for t in table.values()))
-    every = max(1, len(next(iter(chosen.values()))) // _PROBED)
-    return {name: tensor[::every][:_PROBED] for name, tensor in chosen.items()}
+    every = max(1, len(next(iter(chosen.values()))) // count)
+    return {name: tensor[::every][:count] for name, tensor in chosen.items()}
 
 
 def where(values: Sequence[float], alive: Sequence[bool]) -> list[float | None]:

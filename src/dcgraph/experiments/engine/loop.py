@@ -19,9 +19,10 @@ from ..._dialled import dialled
 from ..._streams import Streams
 from ...population._rows import RowPopulation
 from ...population._share import Share
+from ...pruning import prune_categories
 from .divided import DividedRows
 from .errors import Interrupted
-from .evaluation import Evaluator, where
+from .evaluation import Evaluator, some_rows, where
 from .order import Evaluations, one_seed, order_of_epoch, schedule_of_epoch
 from .outcome import Evaluation, Outcome
 from .provenance import hardware
@@ -34,6 +35,7 @@ from .task import AnyTask, Data
 
 T = TypeVar("T")
 
+_PRUNED_BY = 4096  # training examples
 _LONGEST_RUN = 64  # steps between two looks at the clock and at Ctrl-C
 _COMPILE_FROM = 60_000  # steps after which compiling (half a minute) has paid for itself on CUDA
 
@@ -159,14 +161,16 @@ class _Run:
             rows=self.rows,
             compiled=compiled,
         )
+        if first.prune and not any(name.startswith("kept.") for name in self.stepper.state()):
+            raise ValueError(
+                f"prune={first.prune}, but this model has no nodes to prune; leave it out."
+            )
         self.every = max(1, per_epoch // first.schedule_steps)
         self.dials = dials_of(self.replicas, self.every)
         if dialled(self.population):  # a baseline may have no nodes
             self.dials.attach(self.population)
         self.evaluator = Evaluator(task, self.replicas, self.data, self.population, self.stepper)
-        self.best = Best(
-            self.population.weights.clone(), [-math.inf] * len(seeds), [0] * len(seeds)
-        )
+        self.best = Best.none(self.population.weights)
         self.so_far = Progress()
         self.per_epoch = per_epoch
         self._set_dials()
@@ -218,16 +222,35 @@ class _Run:
             (step // self.per_epoch + 1) * self.per_epoch,
             self.evaluated.after(step),
         ]
+        half = self.steps // 2
+        prunes = self.replicas[0].prune > 0 and step < half
+        if prunes:
+            stops.append(half)
         count = min(stops) - step
         self.stepper.run(count)
         self.so_far.step = step = step + count
         if step % self.every == 0:
             self._set_dials()
+        if prunes and step == half:
+            self._prune_categories()
         if step % self.per_epoch == 0 and step < self.steps:
             self._start_epoch()
         if self.population.device.type == "cuda":  # wait, so that progress and Ctrl-C are true
             torch.cuda.synchronize(self.population.device)
         self.callbacks.progress(step, self.steps)
+
+    def _prune_categories(self) -> None:
+        """By what training examples choose; the weights that are tested are those from here on."""
+        task, batch = (
+            self.task,
+            self.data.batch(some_rows(self.data, "train", _PRUNED_BY), training=False),
+        )
+        prune_categories(
+            self.population,
+            lambda model: task.metrics(model, batch),
+            share=self.replicas[0].prune,
+        )
+        self.best = Best.none(self.population.weights)
 
     def _set_dials(self) -> None:
         """What the dials are worth depends only on the step."""

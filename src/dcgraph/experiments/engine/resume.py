@@ -36,6 +36,12 @@ class Best:
     value: list[float]
     step: list[int]
 
+    @staticmethod
+    def none(weights: Tensor) -> Best:
+        """Before anything was evaluated."""
+        replicas = len(weights)
+        return Best(weights.clone(), [-math.inf] * replicas, [0] * replicas)
+
     def update(self, weights: Tensor, values: Sequence[float], step: int) -> None:
         for replica, value in enumerate(values):
             if value > self.value[replica]:  # never for NaN; of equals the earlier stays

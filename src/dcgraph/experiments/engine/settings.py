@@ -79,6 +79,9 @@ class Settings:
     estimator: EstimatorName = setting(  # noqa: RUF009
         "gumbel_softmax", "gradient estimator of the nodes"
     )
+    prune: float = setting(
+        0.0, "halfway, categories with less than this share of the choices are pruned; 0: none"
+    )
     seed: int = per_replica(0, "seed of the initial weights and of the order of the examples")
 
     def __post_init__(self) -> None:
@@ -93,6 +96,7 @@ class Settings:
                 )
             _check_kind(one.name, value, types[one.name])
         _require(self, "epochs", self.epochs >= 0, "a number of epochs is at least 0.")
+        _require(self, "prune", 0 <= self.prune < 1, "a share of the choices lies in [0, 1).")
         for name in ("batch", "schedule_steps", "evaluations", "evaluate_every"):
             _require(self, name, getattr(self, name) >= 1, "at least 1 is needed.")
         if self.evaluate_every > 1 and self.evaluations > 1:

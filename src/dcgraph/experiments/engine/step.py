@@ -116,6 +116,9 @@ class Stepper:
         }
         if self._averages:
             state["average"] = self._average
+        for name, node in named_nodes(self._population.stacked):
+            if isinstance(node, Discrete) and node.kept is not None:
+                state[f"kept.{name}"] = node.kept
         return state
 
     def load_state(self, state: dict[str, Tensor]) -> None:

@@ -58,7 +58,7 @@ def describe(model: Adder, settings: AdditionSettings, data: Data, seed: int) ->
     use = symbol_use(model, data, "train", settings)
     meaning, symbol_of = meaning_of(use), symbol_of_digit(use)
     symbols, labels = read_images(model, data, "test", settings), labels_of(data, "test")
-    digits = settings.digits
+    digits = settings.values
     answers = addition_table(model, symbol_of, settings)[:, -1].view(digits, digits)
     right = answers == _sums(digits)
     return {

@@ -30,7 +30,9 @@ def _here(where: str, summary: str) -> Entry:
 
 
 TASKS = {
-    "addition": _here("addition.task:Addition", "read two or three digits and add them"),
+    "addition": _here(
+        "addition.task:Addition", "read digits and add them, one by one or column by column"
+    ),
     "listops": _here(
         "listops.task:ListOps", "learn to parse nested expressions and to compute their values"
     ),
@@ -49,6 +51,7 @@ TABLES = {
     "addition-chain": _here(
         "addition.tables:CHAIN_ABLATION", "the same for three summands, a chain"
     ),
+    "addition-sums": _here("addition.tables:LONG_SUMS", "sums of three, five and eight digits"),
     "annealing": _here(
         "addition.tables:ANNEALING", "three ways to set tau and beta, behind three figures"
     ),

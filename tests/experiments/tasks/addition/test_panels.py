@@ -29,7 +29,7 @@ def trained(folder: Path, settings: AdditionSettings) -> Replica:
 
 @pytest.mark.parametrize("model", ["discrete", "deepproblog"])
 def test_two_summands_and_models_without_nodes(model: str, tmp_path: Path) -> None:
-    way = AdditionSettings(images="digits", digits=3, summands=2, model=model)  # type: ignore[arg-type]
+    way = AdditionSettings(images="digits", values=3, summands=2, model=model)  # type: ignore[arg-type]
     replica = trained(tmp_path, way)
     path = tmp_path / "report.html"
     write_report(path, Addition(), [replica], title="two", command="dcgraph ...")

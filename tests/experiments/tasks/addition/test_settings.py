@@ -12,11 +12,11 @@ from dcgraph.experiments.tasks.addition.settings import PAPER
 @pytest.mark.parametrize(
     ("changes", "word"),
     [
-        ({"summands": 4}, "2 or 3"),
-        ({"digits": 5, "images": "mnist"}, "all 10 digits"),
+        ({"summands": 17}, "2 to 16"),
+        ({"values": 5, "images": "mnist"}, "all 10 digits"),
         ({"model": "cnn", "images": "digits"}, "28x28"),
         ({"augment": -1.0}, "at least 0"),
-        ({"digits": 11}, "between 2 and 10"),
+        ({"values": 11}, "between 2 and 10"),
         ({"symbols": 1}, "at least 2 rows; use 0"),
         ({"symbols": -1}, "at least 2 rows; use 0"),
         ({"examples": 0}, "1 to 160000"),

@@ -42,7 +42,7 @@ def test_what_symbols_mean_is_what_most_of_their_images_are() -> None:
 
 
 def test_the_addition_table_of_a_network_that_adds() -> None:
-    settings = replace(DEMO, summands=2, digits=3)
+    settings = replace(DEMO, summands=2, values=3)
 
     class ByHand(Adder):
         def compute(self, symbols: torch.Tensor) -> torch.Tensor:

@@ -54,7 +54,7 @@ class Reader(Adder):
 
 def test_symbols_are_named_by_training_images_and_read_on_test_images() -> None:
     """Brightness is the digit in training; of six test images two are darker than their digit."""
-    settings = replace(DEMO, summands=2, digits=3)
+    settings = replace(DEMO, summands=2, values=3)
     brightness = torch.tensor([0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 1])
     labels = torch.tensor([0, 1, 2, 0, 1, 2, 0, 2, 2, 0, 2, 1])
     constants = {"images": brightness.to(torch.uint8).view(-1, 1, 1), "labels": labels}

@@ -139,8 +139,8 @@ def _partial_sum(symbol: int, meaning: Tensor, truth: int) -> Shown:
 def _tables(model: Adder, settings: AdditionSettings, names: _Names) -> Iterable[Grid]:
     """What the model computes from the symbols only, for all digits; no image is involved."""
     assert names.symbol_of is not None
-    digits, symbol_of = range(settings.digits), names.symbol_of
-    pairs = torch.cartesian_prod(torch.arange(settings.digits), torch.arange(settings.digits))
+    digits, symbol_of = range(settings.values), names.symbol_of
+    pairs = torch.cartesian_prod(torch.arange(settings.values), torch.arange(settings.values))
     with torch.no_grad():
         if settings.summands == 2:
             answers = model.compute(symbol_of[pairs])[:, -1]
@@ -151,7 +151,7 @@ def _tables(model: Adder, settings: AdditionSettings, names: _Names) -> Iterable
             answers = names.sums[0][first]
             title = "The first addition it learned"
             note = "What the symbol after the first addition commonly stands for; ?: never used."
-    cells = answers.view(settings.digits, settings.digits).tolist()
+    cells = answers.view(settings.values, settings.values).tolist()
     yield Grid(
         title,
         f"{note} Wrong ones are marked.",
@@ -165,8 +165,8 @@ def _tables(model: Adder, settings: AdditionSettings, names: _Names) -> Iterable
 
 
 def _second_addition(model: Adder, settings: AdditionSettings, symbol_of: Tensor) -> Grid:
-    digits, sums = range(settings.digits), range(2 * settings.digits - 1)
-    triples = torch.cartesian_prod(*[torch.arange(settings.digits)] * 3)
+    digits, sums = range(settings.values), range(2 * settings.values - 1)
+    triples = torch.cartesian_prod(*[torch.arange(settings.values)] * 3)
     with torch.no_grad():
         answers = model.compute(symbol_of[triples])[:, -1]
     rows = []

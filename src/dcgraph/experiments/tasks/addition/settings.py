@@ -19,12 +19,16 @@ class AdditionSettings(Settings):
     lengths: Literal["one", "all"] = setting(
         "one", "sums to train on: of all summands; or of 2, of 3, ... of all, each as often"
     )
+    digits: int = setting(
+        0, "digits of each of two numbers, added column by column with a learned carry; 0: none"
+    )
+    carries: int = setting(4, "rows of the codebook of the carry")
     modulo: int = setting(0, "what the sum is divided by, to answer with the rest; 0: nothing")
     model: Literal["discrete", "cnn", "deepproblog"] = setting(
         "discrete", "the paper's; or a CNN on both images; or the digit network with the rule given"
     )
     images: Literal["mnist", "digits"] = setting("mnist", "MNIST, or the embedded 8x8 digits")
-    digits: int = setting(10, "digits in use: 0 to this number less 1 (embedded images only)")
+    values: int = setting(10, "digits in use: 0 to this number less 1 (embedded images only)")
     examples: int = setting(160_000, "sums to train on (embedded images only)")
     symbols: int = setting(
         0, "rows of each of two codebooks, of images and of sums; 0: one, a row for each number"
@@ -55,16 +59,35 @@ class AdditionSettings(Settings):
             raise ValueError(
                 f"modulo={self.modulo}, but a rest needs at least 2; use 0 for the whole sum."
             )
+        if self.digits < 0 or self.carries < 2:
+            raise ValueError(
+                f"digits={self.digits} and carries={self.carries}, but a number has at least 1 "
+                "digit, and a carry at least 2 rows."
+            )
+        if self.digits and (self.model, self.images) != ("discrete", "mnist"):
+            raise ValueError(
+                f"digits={self.digits} needs model='discrete' and images='mnist'; leave out one of "
+                "them."
+            )
+        if self.digits and self.symbols < 10:
+            raise ValueError(
+                f"digits={self.digits}, but {self.symbols} symbols are too few for ten digits; "
+                "use --symbols 10 or more."
+            )
+        if self.digits and (self.summands > 2 or self.lengths == "all" or self.modulo):
+            raise ValueError(
+                f"digits={self.digits} has two numbers; leave out summands, lengths and modulo."
+            )
         if self.sums == "answers" and not self.symbols:
             raise ValueError(
                 "sums='answers', but with symbols=0 there is one codebook for all; add --symbols."
             )
         if not self.init_std > 0:
             raise ValueError(f"init_std={self.init_std}, but rows that are alike never part.")
-        if not 2 <= self.digits <= 10:
-            raise ValueError(f"digits={self.digits}, but between 2 and 10 digits can be in use.")
-        if self.images == "mnist" and self.digits < 10:
-            raise ValueError(f"digits={self.digits}, but on MNIST all 10 digits are in use.")
+        if not 2 <= self.values <= 10:
+            raise ValueError(f"values={self.values}, but between 2 and 10 digits can be in use.")
+        if self.images == "mnist" and self.values < 10:
+            raise ValueError(f"values={self.values}, but on MNIST all 10 digits are in use.")
         if self.images == "digits" and self.model == "cnn":
             raise ValueError("model='cnn' needs images of 28x28; use --images mnist.")
         if not 1 <= self.examples <= 160_000:
@@ -93,7 +116,7 @@ class AdditionSettings(Settings):
     @property
     def numbers(self) -> int:
         """How many answers there are."""
-        return self.modulo or self.summands * (self.digits - 1) + 1
+        return self.modulo or self.summands * (self.values - 1) + 1
 
 
 PAPER = AdditionSettings(protocol="paper")
@@ -104,8 +127,14 @@ BEST = AdditionSettings(
     epochs=60, batch=64, lr=1e-3, decay=0.3, average=0.999, augment=1.0,
     gamma=0.003, alpha_step=0.0015, gate="example",
 )  # fmt: skip
+SUMS = AdditionSettings(  # long chains: no values that merge, nothing continuous that stays
+    summands=5, lengths="all", symbols=256, sums="answers", adder="shared", similarity="distance",
+    init_std=0.3, residual="replace", gate="example", tau=1.0, tempmatch=False, beta=0.0,
+    epochs=30, batch=32, lr=1e-3, decay=0.3, average=0.999, augment=1.0, evaluations=1,
+    evaluate_every=3, alpha_step=1 / 60,
+)  # fmt: skip
 DEMO = AdditionSettings(
-    images="digits", digits=5, summands=3, epochs=1, batch=32, schedule_steps=100, evaluations=10,
+    images="digits", values=5, summands=3, epochs=1, batch=32, schedule_steps=100, evaluations=10,
     lr=3e-3, decay=0.5, gamma=0.02, alpha_step=0.06, gate="example",
 )  # fmt: skip
 COMPARED = AdditionSettings(  # estimators, in seconds: two codebooks, so that values can part

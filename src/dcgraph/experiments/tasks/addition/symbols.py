@@ -16,12 +16,13 @@ from ...engine.task import Data
 from .baselines import Marginalised
 from .data.examples import pixels
 from .model.adder import Adder
+from .model.columns import ColumnAdder
 from .settings import AdditionSettings
 
 
 @torch.no_grad()
 def read_images(
-    model: Adder | Marginalised, data: Data, split: str, settings: AdditionSettings
+    model: Adder | ColumnAdder | Marginalised, data: Data, split: str, settings: AdditionSettings
 ) -> Int[Tensor, " images"]:
     """The symbols of all images of a split."""
     chosen = data.constants["images"][_images_of(data, split)]
@@ -40,7 +41,7 @@ def _images_of(data: Data, split: str) -> Tensor:
 
 
 def symbol_use(
-    model: Adder | Marginalised, data: Data, split: str, settings: AdditionSettings
+    model: Adder | ColumnAdder | Marginalised, data: Data, split: str, settings: AdditionSettings
 ) -> Int[Tensor, "symbols digits"]:
     """How many images of each digit got each symbol.
 
@@ -80,10 +81,10 @@ def addition_table(
     summands there are too many choices: 10,000 are drawn.
     """
     if settings.summands <= 4:
-        every = list(itertools.product(range(settings.digits), repeat=settings.summands))
+        every = list(itertools.product(range(settings.values), repeat=settings.summands))
         digits = torch.tensor(every)
     else:
         drawn = torch.Generator().manual_seed(0)
-        digits = torch.randint(settings.digits, (10_000, settings.summands), generator=drawn)
+        digits = torch.randint(settings.values, (10_000, settings.summands), generator=drawn)
     digits = digits.to(symbol_of.device)
     return torch.cat([digits, model.compute(symbol_of[digits])[:, -1:]], -1)

@@ -10,7 +10,7 @@ from ...engine.comparison import Comparison
 from ...engine.metrics import Decoder, Metric
 from ...engine.records import Record
 from ...engine.tables import Column, Row, Run, Table, per_cent
-from .settings import BEST, CHAIN, COMPARED, PAPER, AdditionSettings
+from .settings import BEST, CHAIN, COMPARED, PAPER, SUMS, AdditionSettings
 
 SCHEMES: dict[str, dict[str, Any]] = {
     "base": {"tempmatch": False},
@@ -250,6 +250,34 @@ ANNEALING = Table(
         for dropres in (False, True)
         for scheme in SCHEMES
     ),
+)
+
+
+def _ceiling(record: Record) -> float | None:
+    """What reading allows: all digits right, and then no error in adding."""
+    read = record.value(Metric("digit accuracy"))
+    return None if read is None else 100 * read ** float(record.settings["summands"])
+
+
+def _long(summands: int, epochs: int) -> Row:
+    settings = replace(SUMS, summands=summands, epochs=epochs, alpha_step=0.5 / epochs)
+    return Row(f"{summands} summands", (Run(f"sums-{summands}", settings),))
+
+
+LONG_SUMS = Table(
+    name="addition-sums",
+    task="addition",
+    title=(
+        "Sums of n MNIST digits, a discrete choice at each digit and after each addition (preset "
+        "sums, by argmax), accuracy in per cent."
+    ),
+    columns=(
+        Column("sums", per_cent(Metric("accuracy"))),
+        Column("if adding made no error", _ceiling),
+        Column("digits", per_cent(Metric("digit accuracy"))),
+        Column("addition table", per_cent(Metric("addition table accuracy"))),
+    ),
+    rows=(_long(3, 30), _long(5, 30), _long(8, 60)),
 )
 
 COMPARISON = Comparison(

@@ -14,12 +14,13 @@ from ...engine.metrics import Metric, Metrics
 from ...engine.panels import Panel
 from ...engine.settings import Settings
 from ...engine.task import Batch, Data, Task
-from . import panels
+from . import columns, panels
 from .baselines import Concatenated, Marginalised
 from .commands import Commands
 from .data.examples import examples
 from .model.adder import Adder, Flat, LeNet
-from .settings import BEST, CHAIN, DEMO, PAPER, AdditionSettings
+from .model.columns import ColumnAdder
+from .settings import BEST, CHAIN, DEMO, PAPER, SUMS, AdditionSettings
 from .symbols import (
     addition_table,
     labels_of,
@@ -36,6 +37,7 @@ class Addition(Task[AdditionSettings]):
     presets: ClassVar[Mapping[str, Settings]] = {
         "paper": PAPER,
         "chain": CHAIN,
+        "sums": SUMS,
         "best": BEST,
         "demo": DEMO,
     }
@@ -49,26 +51,38 @@ class Addition(Task[AdditionSettings]):
             return Concatenated(s.summands, s.numbers)
         if s.images == "digits":
             if s.model == "deepproblog":
-                return Marginalised(Flat(64, 64, 64, s.digits))
+                return Marginalised(Flat(64, 64, 64, s.values))
             return self._adder(s, Flat(64, 64, 64, 32), 32, relu=False)
         if s.model == "deepproblog":
-            return Marginalised(LeNet(256, 120, s.digits))
-        return self._adder(s, LeNet(256, 120, 84, 84), 84)
+            return Marginalised(LeNet(256, 120, s.values))
+        if s.digits:
+            return ColumnAdder(
+                LeNet(256, 120, 84, 84), 84, s.symbols, s.carries, init_std=s.init_std,
+                similarity=s.similarity, residual=s.residual, estimator=s.estimator,
+                prunable=s.prune > 0,
+            )  # fmt: skip
+        # By distance the rows are places, on both sides of 0, where no ReLU gets.
+        return self._adder(s, LeNet(256, 120, 84, 84), 84, relu=s.similarity == "product")
 
-    def _adder(self, s: AdditionSettings, encoder: nn.Module, dim: int, relu: bool = True) -> Adder:
+    def _adder(self, s: AdditionSettings, encoder: nn.Module, dim: int, relu: bool) -> Adder:
+        small = s.images == "digits" and not s.symbols
         return Adder(
             encoder, dim, s.numbers, s.summands,
-            gate=s.gate, relu=relu, small_codebook=not (relu or s.symbols), symbols=s.symbols,
+            gate=s.gate, relu=relu, small_codebook=small, symbols=s.symbols,
             sums=s.sums, adder=s.adder, init_std=s.init_std, similarity=s.similarity,
-            residual=s.residual, estimator=s.estimator,
+            residual=s.residual, estimator=s.estimator, prunable=s.prune > 0,
         )  # fmt: skip
 
     def loss(self, model: nn.Module, batch: Batch) -> Float[Tensor, " examples"]:
-        return F.cross_entropy(model(batch["images"]), batch["total"], reduction="none")
+        logits, total = model(batch["images"]), batch["total"]
+        if total.ndim == 1:
+            return F.cross_entropy(logits, total, reduction="none")
+        of_digits = F.cross_entropy(logits.flatten(0, 1), total.flatten(), reduction="none")
+        return of_digits.view(total.shape).sum(-1)
 
     def metrics(self, model: nn.Module, batch: Batch) -> dict[str, Float[Tensor, " examples"]]:
         right = model(batch["images"]).argmax(-1) == batch["total"]
-        return {"accuracy": right.float()}
+        return {"accuracy": (right if right.ndim == 1 else right.all(-1)).float()}
 
     def final_metrics(
         self,
@@ -79,11 +93,13 @@ class Addition(Task[AdditionSettings]):
     ) -> Metrics:
         if isinstance(model, Concatenated):
             return {}
-        assert isinstance(model, Adder | Marginalised)
+        assert isinstance(model, Adder | ColumnAdder | Marginalised)
         use = symbol_use(model, data, "train", settings)
         symbols = read_images(model, data, "test", settings)
         read = meaning_of(use)[symbols] == labels_of(data, "test")
         metrics: Metrics = {Metric("digit accuracy"): float(read.float().mean())}
+        if isinstance(model, ColumnAdder):
+            metrics |= columns.measured(model, data, settings, meaning_of(use))
         if isinstance(model, Adder):
             cells = addition_table(model, symbol_of_digit(use), settings)
             totals = cells[:, :-1].sum(-1)

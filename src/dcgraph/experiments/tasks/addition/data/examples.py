@@ -33,6 +33,8 @@ def examples(settings: AdditionSettings, data_dir: Path | None = None) -> Data:
     labels = torch.cat([source.train_labels, source.test_labels])
 
     def sums(rows: Int64[Tensor, "rows summands"]) -> Batch:
+        if settings.digits:
+            return {"images": rows, "total": digits_of_sums(labels[rows])}
         total = labels[rows].sum(-1)
         return {"images": rows, "total": total % settings.modulo if settings.modulo else total}
 
@@ -48,15 +50,15 @@ _Indices = dict[str, list[Int64[Tensor, "rows summands"]]]  # by split: a table 
 
 def _mnist(settings: AdditionSettings, data_dir: Path | None) -> tuple[images.Images, _Indices]:
     source = images.mnist(data_dir)
-    if settings.summands == 2:
+    images_of_a_sum = 2 * settings.digits or settings.summands
+    if images_of_a_sum == 2:
         train, test = lists.published_pairs(data_dir)
     else:
-        train = lists.tuples(len(source.train), settings.summands, _SEED)
-        test = lists.tuples(len(source.test), settings.summands, _SEED)
+        train = lists.tuples(len(source.train), images_of_a_sum, _SEED)
+        test = lists.tuples(len(source.test), images_of_a_sum, _SEED)
     indices = {"train": [train], "test": [test + len(source.train)]}
     if settings.protocol == "clean":
-        held_out = _HELD_OUT // settings.summands
-        kept, held = lists.holdout(len(train), held_out, _SEED)
+        kept, held = lists.holdout(len(train), _HELD_OUT // images_of_a_sum, _SEED)
         indices |= {"train": [train[kept]], "validation": [train[held]]}
     if settings.lengths == "all":
         (whole,) = indices["train"]
@@ -77,10 +79,25 @@ def _embedded(settings: AdditionSettings) -> tuple[images.Images, _Indices]:
         pools |= {"train": shuffled[:1100], "validation": shuffled[1100:1300]}
     indices = {}
     for split, pool in pools.items():
-        used = pool[labels[pool] < settings.digits]
+        used = pool[labels[pool] < settings.values]
         rows = lists.random_tuples(used, _EMBEDDED[split], settings.summands, _SEED)
         indices[split] = [rows[: settings.examples] if split == "train" else rows]
     return source, indices
+
+
+def digits_of_sums(labels: Int64[Tensor, "n images"]) -> Int64[Tensor, "n digits"]:
+    """Of two numbers in digits, the last digit first, the digits of their sum in the same order.
+
+    >>> digits_of_sums(torch.tensor([[9, 4, 3, 5]]))  # 49 + 53
+    tensor([[2, 0, 1]])
+    """
+    digits = []
+    carry = torch.zeros_like(labels[:, 0])
+    for a, b in zip(*(half.unbind(1) for half in labels.chunk(2, 1)), strict=True):
+        total = a + b + carry
+        digits.append(total % 10)
+        carry = total // 10
+    return torch.stack([*digits, carry], 1)
 
 
 def to_batch(settings: AdditionSettings, constants: Batch, rows: Batch, training: bool) -> Batch:

@@ -78,6 +78,7 @@ class Adder(nn.Module):
         sums: whether the sums on the way have rows of their "own", or choose among the "answers".
         adder: whether "each" addition has layers of its own, or those of all are "shared".
         init_std, similarity, residual, estimator: of all nodes, see :class:`Discrete`.
+        prunable: whether rows that stand for no answers can be pruned.
     """
 
     def __init__(
@@ -97,6 +98,7 @@ class Adder(nn.Module):
         similarity: Similarity = "product",
         residual: Residual = "drop",
         estimator: str = "gumbel_softmax",
+        prunable: bool = False,
     ) -> None:
         super().__init__()
         self.encode = encoder
@@ -107,12 +109,12 @@ class Adder(nn.Module):
             Discrete, dim, gate=shared, init_std=init_std, similarity=similarity,
             residual=residual, estimator=estimator,
         )  # fmt: skip
-        self.symbol = choice(symbols or numbers)
+        self.symbol = choice(symbols or numbers, prunable=prunable and symbols > 0)
         self.sum: Discrete | None = None
         if symbols and sums == "answers":
             self.sum = choice(numbers)
         elif symbols and summands > 2:
-            self.sum = choice(symbols)
+            self.sum = choice(symbols, prunable=prunable)
         self.answer = nn.Linear(dim, numbers) if symbols and sums == "own" else None
         hidden, adders = 2 * dim, summands - 1 if adder == "each" else 1
         self.add = nn.ModuleList(mlp(2 * dim, hidden, dim) for _ in range(adders))
