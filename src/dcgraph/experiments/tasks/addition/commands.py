@@ -17,20 +17,25 @@ from ...engine.metrics import in_words
 from ...engine.models import load_model
 from ...engine.step import set_decode
 from ...engine.task import Data, Task
+from . import columns
 from .data import lists
 from .data.examples import pixels
 from .model.adder import Adder
+from .model.columns import ColumnAdder
 from .settings import AdditionSettings
 from .symbols import meaning_of, symbol_use
 
-SHIPPED = "best.safetensors"
+SHIPPED, CARRYING = "best.safetensors", "carry.safetensors"
+"""The models in the package: of two digits, and of numbers of several digits."""
 
 
-def load(task: Task[AdditionSettings], model: Path | None) -> tuple[nn.Module, AdditionSettings]:
-    """A trained model: a file, the best one of a run's folder, or the one in the package."""
+def load(
+    task: Task[AdditionSettings], model: Path | None, shipped: str = SHIPPED
+) -> tuple[nn.Module, AdditionSettings]:
+    """A trained model: a file, the best one of a run's folder, or one in the package."""
     if model is not None:
         return load_model(model, task)
-    with as_file(files(__package__) / SHIPPED) as path:
+    with as_file(files(__package__) / shipped) as path:
         return load_model(path, task)
 
 
@@ -84,6 +89,7 @@ class Commands:
         self,
         *,
         model: Path | None = None,
+        digits: int = 0,
         count: int = 3,
         first: int = 0,
         data_dir: Path | None = None,
@@ -92,11 +98,18 @@ class Commands:
 
         Args:
             model: file or folder of a run; the model in the package, if not given.
+            digits: add two numbers of so many digits, column by column.
             count: how many examples.
             first: the first of them.
             data_dir: folder of the data; else $DCGRAPH_DATA, the cache, a download.
         """
-        network, settings = load(self._task, model)
+        network, settings = load(self._task, model, CARRYING if digits else SHIPPED)
+        if isinstance(network, ColumnAdder):
+            data = self._task.data(settings, data_dir)
+            shown = columns.shown(network, settings, data, digits or settings.digits, first, count)
+            return "\n\n".join(shown)
+        if digits:
+            raise ModelError("this model adds no numbers of several digits; train one: --digits 4.")
         if not isinstance(network, Adder):
             raise ModelError(
                 "this model has no symbols to show; predict needs one trained as "
@@ -148,6 +161,8 @@ class Commands:
 
 
 def _given(path: Path, data: Data, settings: AdditionSettings) -> dict[str, Tensor]:
+    if settings.digits:
+        raise DataError("lists of pairs are for models that add single digits.")
     if settings.images != "mnist":
         raise DataError("lists of pairs point into MNIST; this model reads the embedded digits.")
     labels, first = data.constants["labels"], 60_000  # the test images come after those

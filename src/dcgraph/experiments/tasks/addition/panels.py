@@ -11,9 +11,11 @@ from torch import Tensor, nn
 from ....inspect import trace
 from ...engine.panels import Examples, Grid, Panel, Shown
 from ...engine.task import Data
+from . import columns
 from .baselines import Marginalised
 from .data.examples import pixels
 from .model.adder import Adder
+from .model.columns import ColumnAdder
 from .settings import AdditionSettings
 from .symbols import meaning_of, symbol_of_digit, symbol_use
 
@@ -25,6 +27,8 @@ _COUNTED = 4000  # training examples by which the symbols of partial sums are na
 
 def of_model(model: nn.Module, settings: AdditionSettings, data: Data) -> Sequence[Panel]:
     """Examples for every model; tables for those that add symbols."""
+    if isinstance(model, ColumnAdder):
+        return columns.panels(model, settings, data)
     names = _Names(model, settings, data)
     examples = _examples(model, settings, data, names)
     if not isinstance(model, Adder) or settings.modulo:  # whose tables would not be of sums

@@ -52,9 +52,10 @@ class AdditionSettings(Settings):
         super().__post_init__()
         if not 2 <= self.summands <= 16:
             raise ValueError(f"summands={self.summands}, but 2 to 16 images can be added.")
-        if self.lengths == "all" and (self.images == "digits" or self.model == "cnn"):
-            what = "--images mnist" if self.images == "digits" else "--model discrete"
-            raise ValueError(f"lengths='all', but these have sums of one length only; use {what}.")
+        if self.lengths == "all" and self.model == "cnn":
+            raise ValueError(
+                "lengths='all', but model='cnn' sees a fixed number of images at once."
+            )
         if self.modulo < 0 or self.modulo == 1:
             raise ValueError(
                 f"modulo={self.modulo}, but a rest needs at least 2; use 0 for the whole sum."
@@ -132,6 +133,11 @@ SUMS = AdditionSettings(  # long chains: no values that merge, nothing continuou
     init_std=0.3, residual="replace", gate="example", tau=1.0, tempmatch=False, beta=0.0,
     epochs=30, batch=32, lr=1e-3, decay=0.3, average=0.999, augment=1.0, evaluations=1,
     evaluate_every=3, alpha_step=1 / 60,
+)  # fmt: skip
+CARRY = AdditionSettings(  # more symbols than digits; the rare ones go halfway
+    digits=4, symbols=32, prune=0.01, gate="example", tau=2.0, gamma=0.01, alpha_step=0.02,
+    epochs=25, batch=32, lr=1e-3, decay=0.3, average=0.999, augment=1.0, evaluations=1,
+    evaluate_every=5,
 )  # fmt: skip
 DEMO = AdditionSettings(
     images="digits", values=5, summands=3, epochs=1, batch=32, schedule_steps=100, evaluations=10,

@@ -20,7 +20,7 @@ from .commands import Commands
 from .data.examples import examples
 from .model.adder import Adder, Flat, LeNet
 from .model.columns import ColumnAdder
-from .settings import BEST, CHAIN, DEMO, PAPER, SUMS, AdditionSettings
+from .settings import BEST, CARRY, CHAIN, DEMO, PAPER, SUMS, AdditionSettings
 from .symbols import (
     addition_table,
     labels_of,
@@ -38,9 +38,14 @@ class Addition(Task[AdditionSettings]):
         "paper": PAPER,
         "chain": CHAIN,
         "sums": SUMS,
+        "carry": CARRY,
         "best": BEST,
         "demo": DEMO,
     }
+
+    def preset_for(self, given: Mapping[str, str]) -> str:
+        """Numbers of several digits need a carry."""
+        return "carry" if "digits" in given else super().preset_for(given)
 
     def data(self, settings: AdditionSettings, data_dir: Path | None = None) -> Data:
         return examples(settings, data_dir)

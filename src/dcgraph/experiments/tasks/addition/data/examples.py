@@ -80,8 +80,13 @@ def _embedded(settings: AdditionSettings) -> tuple[images.Images, _Indices]:
     indices = {}
     for split, pool in pools.items():
         used = pool[labels[pool] < settings.values]
-        rows = lists.random_tuples(used, _EMBEDDED[split], settings.summands, _SEED)
-        indices[split] = [rows[: settings.examples] if split == "train" else rows]
+        lengths = [settings.summands]
+        if split == "train" and settings.lengths == "all":
+            lengths = list(range(2, settings.summands + 1))
+        indices[split] = [lists.random_tuples(used, _EMBEDDED[split], n, _SEED) for n in lengths]
+    indices["train"] = [
+        rows[: settings.examples // len(indices["train"])] for rows in indices["train"]
+    ]
     return source, indices
 
 

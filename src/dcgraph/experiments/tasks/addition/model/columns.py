@@ -138,22 +138,30 @@ class CellTable:
         true carry, 0 or 1, and an entry is wrong where its digit is, or, in the last column, the
         leading digit. One carry that is reached with 0 and with 1 cannot be right with both.
         """
-        used = (meaning >= 0).nonzero().flatten()
-        left, right = torch.cartesian_prod(used, used).unbind(-1)
-        both = meaning[left] + meaning[right]
-        wrong, count = 0, 0
+        left, right, both = self._columns(meaning)
+        wrong, reached = 0, self.reached(meaning)
+        for carry, true in reached:
+            total, following = both + true, self.next[carry, left, right]
+            wrong_digit = self.digit[carry, left, right] != total % 10
+            wrong_leading = self.leading[following] != total // 10
+            wrong += int((wrong_digit | wrong_leading).sum())
+        return wrong, len(reached) * len(both)
+
+    def reached(self, meaning: Int[Tensor, " symbols"]) -> set[tuple[int, int]]:
+        """Carries and the true carries with which they are reached, from the first column on."""
+        left, right, both = self._columns(meaning)
         seen, new = set[tuple[int, int]](), {(self.start, 0)}
         while new:
             seen |= new
-            reached = set[tuple[int, int]]()
+            found = set[tuple[int, int]]()
             for carry, true in new:
-                total = both + true
-                following = self.next[carry, left, right]
-                bad = (self.digit[carry, left, right] != total % 10) | (
-                    self.leading[following] != total // 10
-                )
-                wrong, count = wrong + int(bad.sum()), count + len(both)
-                pairs = torch.stack([following, total // 10], 1).unique(dim=0).tolist()
-                reached |= {(a, b) for a, b in pairs}
-            new = reached - seen
-        return wrong, count
+                pairs = torch.stack([self.next[carry, left, right], (both + true) // 10], 1)
+                found |= {(a, b) for a, b in pairs.unique(dim=0).tolist()}
+            new = found - seen
+        return seen
+
+    def _columns(self, meaning: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """All pairs of symbols in use, and their sums."""
+        used = (meaning >= 0).nonzero().flatten()
+        left, right = torch.cartesian_prod(used, used).unbind(-1)
+        return left, right, meaning[left] + meaning[right]
