@@ -51,6 +51,9 @@ TABLES = {
     "addition-chain": _here(
         "addition.tables:CHAIN_ABLATION", "the same for three summands, a chain"
     ),
+    "addition-carry": _here(
+        "addition.tables:CARRIES", "numbers of several digits, with a learned carry"
+    ),
     "addition-sums": _here("addition.tables:LONG_SUMS", "sums of three, five and eight digits"),
     "annealing": _here(
         "addition.tables:ANNEALING", "three ways to set tau and beta, behind three figures"

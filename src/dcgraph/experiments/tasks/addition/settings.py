@@ -134,10 +134,10 @@ SUMS = AdditionSettings(  # long chains: no values that merge, nothing continuou
     epochs=30, batch=32, lr=1e-3, decay=0.3, average=0.999, augment=1.0, evaluations=1,
     evaluate_every=3, alpha_step=1 / 60,
 )  # fmt: skip
-CARRY = AdditionSettings(  # more symbols than digits; the rare ones go halfway
-    digits=4, symbols=32, prune=0.01, gate="example", tau=2.0, gamma=0.01, alpha_step=0.02,
-    epochs=25, batch=32, lr=1e-3, decay=0.3, average=0.999, augment=1.0, evaluations=1,
-    evaluate_every=5,
+CARRY = AdditionSettings(  # more symbols than digits; residuals go slowly, then the rare symbols
+    digits=4, symbols=32, prune=0.01, gate="example", tau=2.0, gamma=0.00625, alpha_step=1 / 128,
+    epochs=40, batch=32, lr=1e-3, decay=0.5, average=0.999, augment=1.0, evaluations=1,
+    evaluate_every=4,
 )  # fmt: skip
 DEMO = AdditionSettings(
     images="digits", values=5, summands=3, epochs=1, batch=32, schedule_steps=100, evaluations=10,

@@ -10,7 +10,15 @@ from ...engine.comparison import Comparison
 from ...engine.metrics import Decoder, Metric
 from ...engine.records import Record
 from ...engine.tables import Column, Row, Run, Table, per_cent
-from .settings import BEST, CHAIN, COMPARED, PAPER, SUMS, AdditionSettings
+from .settings import (
+    BEST,
+    CARRY,
+    CHAIN,
+    COMPARED,
+    PAPER,
+    SUMS,
+    AdditionSettings,
+)
 
 SCHEMES: dict[str, dict[str, Any]] = {
     "base": {"tempmatch": False},
@@ -278,6 +286,47 @@ LONG_SUMS = Table(
         Column("addition table", per_cent(Metric("addition table accuracy"))),
     ),
     rows=(_long(3, 30), _long(5, 30), _long(8, 60)),
+)
+
+_WRONG_ENTRIES = Metric("cell entries wrong", decoder=None)
+
+CARRIES = Table(
+    name="addition-carry",
+    task="addition",
+    title=(
+        "Two numbers of N digits, added column by column with a learned carry (preset carry): how "
+        "many of the sums of longer and shorter numbers are right, in per cent."
+    ),
+    columns=(
+        *(
+            Column(f"N = {length}", per_cent(Metric("accuracy", length=length)), digits=1)
+            for length in (1, 2, 4, 15, 100)
+        ),
+        Column(
+            "exact cells",
+            lambda record: 100.0 * (record.value(_WRONG_ENTRIES) == 0),
+            digits=0,
+            spread=False,
+        ),
+        Column(
+            "added right, N = 1,000",
+            per_cent(Metric("added right", length=1000)),
+            digits=0,
+            spread=False,
+        ),
+        Column(
+            "symbols",
+            lambda record: record.value(Metric("symbols in use", decoder=None)),
+            digits=1,
+        ),
+    ),
+    rows=tuple(
+        Row(
+            f"trained on N = {digits}",
+            (Run(f"carry-{digits}", replace(CARRY, digits=digits)),),
+        )
+        for digits in (4, 2)
+    ),
 )
 
 COMPARISON = Comparison(

@@ -174,7 +174,7 @@ def test_a_sum_is_shown_column_by_column() -> None:
         assert ("is 7, not 9" in text) == ("wrong" in lines[-1])
         assert "added right" in lines[-1] or lines[-1] == "(right)"
     with pytest.raises(DataError, match="there are 0 to 132"):
-        list(columns.shown(Brightness(), settings, small_data(), 3, 130, 5))
+        list(columns.shown(Brightness(), settings, small_data(), 3, 133, 5))
 
 
 def test_the_page_of_a_run_shows_sums_and_the_cell() -> None:
