@@ -55,6 +55,9 @@ TABLES = {
         "addition.tables:CARRIES", "numbers of several digits, with a learned carry"
     ),
     "addition-sums": _here("addition.tables:LONG_SUMS", "sums of three, five and eight digits"),
+    "addition-sums-ablation": _here(
+        "addition.tables:SUMS_ABLATION", "what each part brings to sums of five digits"
+    ),
     "annealing": _here(
         "addition.tables:ANNEALING", "three ways to set tau and beta, behind three figures"
     ),

@@ -288,6 +288,35 @@ LONG_SUMS = Table(
     rows=(_long(3, 30), _long(5, 30), _long(8, 60)),
 )
 
+
+def _part(name: str, run: str, **changes: Any) -> Row:
+    return Row(name, (Run(f"sums-5-{run}", replace(SUMS, **changes), seeds=3),))
+
+
+SUMS_ABLATION = replace(
+    LONG_SUMS,
+    name="addition-sums-ablation",
+    title=(
+        "Sums of five MNIST digits: preset sums with one part changed (by argmax), accuracy in per "
+        "cent."
+    ),
+    rows=(
+        replace(LONG_SUMS.rows[1], name="preset sums"),
+        _part("only sums of five", "one-length", lengths="one"),
+        _part("rows of their own for sums on the way", "own-rows", sums="own"),
+        _part(
+            "by products, rows N(0, 1), tau 8",
+            "products",
+            similarity="product",
+            init_std=1.0,
+            tau=8.0,
+        ),
+        _part("with TempMatch", "tempmatch", tempmatch=True, gamma=1 / 60),
+        _part("DropRes that adds the residual", "drop", residual="drop"),
+        _part("without DropRes", "no-dropres", dropres=False),
+    ),
+)
+
 _WRONG_ENTRIES = Metric("cell entries wrong", decoder=None)
 
 CARRIES = Table(
