@@ -168,6 +168,16 @@ FIGURES: dict[str, Figure] = {
         ),
         from_records=True,
     ),
+    "sums": Figure(
+        "sums",
+        "long sums, and numbers that are added with a learned carry",
+        plan="Drawing how many sums of each length are right; about 2 seconds.",
+        look=(
+            "a dot is a seed, and the dashed line what reading allows: dots on it make no error in "
+            "adding, however long the sum is."
+        ),
+        from_records=True,
+    ),
     "chains": Figure(
         "chains",
         "gradient estimators on chains: direction, by depth",

@@ -15,11 +15,8 @@ from ...engine.task import Data
 from .data import lists
 from .data.examples import digits_of_sums, pixels
 from .model.columns import CellTable, ColumnAdder
-from .settings import AdditionSettings
+from .settings import LENGTHS, AdditionSettings
 from .symbols import labels_of, meaning_of, read_images, symbol_of_digit, symbol_use
-
-LENGTHS = (1, 2, 4, 15, 100, 1000)
-"""Digits of the numbers that are added at test."""
 
 
 def measured(

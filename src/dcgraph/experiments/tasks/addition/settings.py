@@ -9,6 +9,9 @@ from typing import Literal
 from ...._arguments import Mode, Similarity
 from ...engine.settings import MOST_RUNS, NEED_THE_LOSS, Settings, per_replica, setting
 
+LENGTHS = (1, 2, 4, 15, 100, 1000)
+"""Digits of the numbers that a model with a learned carry adds at test."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class AdditionSettings(Settings):

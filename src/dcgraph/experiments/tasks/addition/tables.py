@@ -15,6 +15,7 @@ from .settings import (
     CARRY,
     CHAIN,
     COMPARED,
+    LENGTHS,
     PAPER,
     SUMS,
     AdditionSettings,
@@ -329,7 +330,7 @@ CARRIES = Table(
     columns=(
         *(
             Column(f"N = {length}", per_cent(Metric("accuracy", length=length)), digits=1)
-            for length in (1, 2, 4, 15, 100)
+            for length in LENGTHS[:-1]
         ),
         Column(
             "exact cells",
@@ -338,8 +339,8 @@ CARRIES = Table(
             spread=False,
         ),
         Column(
-            "added right, N = 1,000",
-            per_cent(Metric("added right", length=1000)),
+            f"added right, N = {LENGTHS[-1]:,}",
+            per_cent(Metric("added right", length=LENGTHS[-1])),
             digits=0,
             spread=False,
         ),
