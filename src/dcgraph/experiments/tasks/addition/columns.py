@@ -86,8 +86,8 @@ def _in_columns(table: CellTable, meaning: Tensor, symbols: Tensor, labels: Tens
             for true, one in zip(labels.chunk(2), (a, b), strict=True)
             if int(true[column]) != one
         ]
-        told = f"{column + 1:>6}  {int(left):>3} {int(right):>3}   {a:>3} + {b}   {carried:>7}"
-        lines.append(f"{told}   {digit:>5}   {carry:>5}   {'; '.join(wrong)}".rstrip())
+        line = f"{column + 1:>6}  {int(left):>3} {int(right):>3}   {a:>3} + {b}   {carried:>7}"
+        lines.append(f"{line}   {digit:>5}   {carry:>5}   {'; '.join(wrong)}".rstrip())
         carried = str(carry)
     numbers = [in_digits(half) for half in (*read.chunk(2), result)]
     width = max(map(len, numbers)) + 2

@@ -329,24 +329,27 @@ CARRIES = Table(
     ),
     columns=(
         *(
-            Column(f"N = {length}", per_cent(Metric("accuracy", length=length)), digits=1)
+            Column(f"N = {length}", per_cent(Metric("accuracy", length=length)), "sums", digits=1)
             for length in LENGTHS[:-1]
         ),
         Column(
             "exact cells",
             lambda record: 100.0 * (record.value(_WRONG_ENTRIES) == 0),
+            "cells",
             digits=0,
             spread=False,
         ),
         Column(
             f"added right, N = {LENGTHS[-1]:,}",
             per_cent(Metric("added right", length=LENGTHS[-1])),
+            "cells",
             digits=0,
             spread=False,
         ),
         Column(
             "symbols",
             lambda record: record.value(Metric("symbols in use", decoder=None)),
+            "cells",
             digits=1,
         ),
     ),
