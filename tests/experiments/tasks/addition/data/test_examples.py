@@ -10,7 +10,7 @@ import torch
 from dcgraph.experiments.tasks.addition.data.examples import jitter, pixels
 from dcgraph.experiments.tasks.addition.data.images import MNIST
 from dcgraph.experiments.tasks.addition.data.lists import PAIRS
-from dcgraph.experiments.tasks.addition.settings import DEMO, PAPER
+from dcgraph.experiments.tasks.addition.settings import CARRY, DEMO, PAPER
 from dcgraph.experiments.tasks.addition.task import Addition
 from local_files import require
 
@@ -88,3 +88,38 @@ def test_fewer_examples_are_the_first_of_all() -> None:
     assert torch.equal(few.table("train")["images"], images)
     for split in ("validation", "test"):
         assert torch.equal(few.table(split)["images"], every.table(split)["images"])
+
+
+def test_sums_of_all_lengths_share_no_image_and_leave_test_and_validation_as_they_are() -> None:
+    require(*MNIST)
+    long = replace(PAPER, protocol="clean", summands=5)
+    one, every = TASK.data(long), TASK.data(replace(long, lengths="all"))
+    tables = every.tables("train")
+    assert [tuple(table["images"].shape) for table in tables] == [(3571, n) for n in range(2, 6)]
+    images = torch.cat([table["images"].flatten() for table in tables])
+    assert len(images.unique()) == len(images)
+    assert set(images.tolist()) <= set(one.table("train")["images"].flatten().tolist())
+    for split in ("validation", "test"):
+        assert torch.equal(every.table(split)["images"], one.table(split)["images"])
+    labels = every.constants["labels"]
+    assert all(torch.equal(labels[t["images"]].sum(-1), t["total"]) for t in tables)
+
+
+def test_embedded_sums_of_all_lengths() -> None:
+    settings = replace(DEMO, summands=4, lengths="all", examples=300)
+    shapes = [tuple(table["images"].shape) for table in TASK.data(settings).tables("train")]
+    assert shapes == [(100, 2), (100, 3), (100, 4)]
+    assert TASK.data(settings).table("test")["images"].shape == (2000, 4)
+
+
+def test_a_rest_and_numbers_of_several_digits() -> None:
+    rest = TASK.data(replace(DEMO, modulo=3)).table("test")
+    whole = TASK.data(DEMO).table("test")
+    assert torch.equal(rest["total"], whole["total"] % 3) and replace(DEMO, modulo=3).numbers == 3
+    require(*MNIST)
+    data = TASK.data(replace(CARRY, digits=3))
+    assert (data.size("train"), data.size("validation"), data.size("test")) == (8334, 1666, 1666)
+    table = data.table("test")
+    labels, powers = data.constants["labels"][table["images"]], 10 ** torch.arange(4)
+    left, right = (half @ powers[:3] for half in labels.chunk(2, 1))
+    assert torch.equal(table["total"] @ powers, left + right)

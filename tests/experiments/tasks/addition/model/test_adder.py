@@ -14,6 +14,7 @@ from dcgraph.experiments.tasks.addition.settings import (
     BEST,
     COMPARED,
     PAPER,
+    SUMS,
     AdditionSettings,
 )
 from dcgraph.experiments.tasks.addition.task import Addition
@@ -103,3 +104,30 @@ def test_two_codebooks_have_more_rows_than_numbers() -> None:
     assert torch.equal(model.read(images.flatten(0, 1)).view(5, 3), read.T)
     two = TASK.model(replace(COMPARED, summands=2))
     assert isinstance(two, Adder) and two.sum is None, "there is no sum on the way"
+
+
+def test_sums_on_the_way_choose_among_the_answers() -> None:
+    """The codebook of the sums classifies the answer, too; and one layer adds at every step."""
+    model = TASK.model(SUMS).eval()
+    assert isinstance(model, Adder) and model.sum is not None and model.answer is None
+    assert model.symbol.codebook.shape == (256, 84) and model.sum.codebook.shape == (46, 84)
+    assert len(model.add) == 1
+    images = torch.rand(6, 5, 28, 28)
+    with dc.trace(model) as steps:
+        answers = model(images)
+    assert answers.shape == (6, 46)
+    read, *sums = (step.index for step in steps)
+    assert len(sums) == 3
+    computed = model.compute(read.T)
+    assert torch.equal(computed, torch.stack([*(one[0] for one in sums), answers.argmax(-1)], 1))
+    short = model(images[:, :2])
+    with dc.trace(model) as steps:
+        model(images[:, :3])
+    assert torch.equal(steps[1].index[0], short.argmax(-1)), "an answer is a state of longer sums"
+
+
+def test_by_distance_no_relu_keeps_sums_on_one_side_of_zero() -> None:
+    by_product = TASK.model(replace(SUMS, similarity="product"))
+    assert isinstance(by_product, Adder) and by_product.relu
+    model = TASK.model(SUMS)
+    assert isinstance(model, Adder) and not model.relu

@@ -16,7 +16,7 @@ from dcgraph.experiments.engine.task import Data
 from dcgraph.experiments.tasks.addition import columns
 from dcgraph.experiments.tasks.addition.data.examples import digits_of_sums
 from dcgraph.experiments.tasks.addition.model.columns import CellTable, ColumnAdder
-from dcgraph.experiments.tasks.addition.settings import CARRY
+from dcgraph.experiments.tasks.addition.settings import CARRY, LENGTHS
 from dcgraph.experiments.tasks.addition.task import Addition
 
 TASK = Addition()
@@ -107,7 +107,7 @@ def test_what_is_measured_is_counted_by_hand() -> None:
     found = columns.measured(ByHand(), data, CARRY, torch.arange(10))
     assert found[Metric("cell entries wrong", decoder=None)] == 0
     assert found[Metric("symbols in use", decoder=None)] == 10
-    for length in columns.LENGTHS:
+    for length in LENGTHS:
         assert found[Metric("added right", length=length)] == 1
     assert found[Metric("accuracy", length=1)] == pytest.approx(0.81, abs=0.03)
     assert found[Metric("accuracy", length=100)] == 0
