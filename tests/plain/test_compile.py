@@ -273,3 +273,17 @@ def test_dropres_with_padding_compiles(gate: Gate) -> None:
     expected = [part for part in parts.get(gate, []) for _ in range(4)]
     assert alike.tolist() == (expected or [True] + [False] * 11)
     assert abs(shared.mean() - 0.5) < 0.15
+
+
+def test_distances_and_pruned_categories_compile() -> None:
+    torch.manual_seed(0)
+    node = dc.Discrete(6, 8, similarity="distance", prunable=True, residual="replace")
+    x = torch.randn(300, 6)
+    dc.prune_categories(node, lambda node: node(x), share=0.12)
+    assert node.kept is not None and 0 < int(node.kept.sum()) < 8
+    dc.Dials.constant(node, tau=1.0, beta=1.0, alpha=1.0)
+    noise = dc.gumbel([300, 8])
+    compiled = torch.compile(node, fullgraph=True)
+    torch.testing.assert_close(compiled(x, noise=noise), node(x, noise=noise))
+    node.eval()
+    assert torch.equal(compiled(x), node(x))
