@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from dcgraph.experiments.tasks.addition.data import examples
 from dcgraph.experiments.tasks.addition.data.examples import jitter, pixels
 from dcgraph.experiments.tasks.addition.data.images import MNIST
 from dcgraph.experiments.tasks.addition.data.lists import PAIRS
@@ -27,6 +28,20 @@ def test_augmentation_moves_images_a_little() -> None:
     centre = (moved.sum(1) * torch.arange(28)).sum(-1) / moved.sum((1, 2))
     shift = centre - centre.mean()
     assert 0.5 < float(shift.std()) < 3 and not torch.equal(moved[0], moved[1])
+
+
+def test_images_move_as_torch_moves_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Images that are not square, too; and without a word of a slow way over replicas."""
+    uniform, images = torch.rand(9, 2, 3), torch.rand(9, 10, 14)
+    monkeypatch.setattr(examples, "draw_uniform", lambda *_: uniform)
+    maps = torch.eye(2, 3) + 0.15 * (2 * uniform - 1)
+    grid = torch.nn.functional.affine_grid(maps, [9, 1, 10, 14], align_corners=False)
+    expected = torch.nn.functional.grid_sample(
+        images.unsqueeze(1), grid, padding_mode="border", align_corners=False
+    )
+    torch.testing.assert_close(jitter(images, 1.0), expected.squeeze(1))
+    both = torch.func.vmap(lambda images: jitter(images, 1.0))(torch.stack([images, images]))
+    torch.testing.assert_close(both[1], expected.squeeze(1))
 
 
 def test_images_are_augmented_in_training_only() -> None:

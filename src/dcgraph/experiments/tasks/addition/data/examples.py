@@ -124,10 +124,15 @@ def jitter(images: Float[Tensor, "n h w"], strength: float) -> Float[Tensor, "n 
     The maps are affine; at strength 1 the entries of the matrix vary by 0.15, the shift by 0.15. A
     shift of 1 is half the width of the image. What comes in from outside repeats the border.
     """
-    n = images.shape[0]
+    n, height, width = images.shape
     uniform = 2 * draw_uniform((n, 2, 3), None, images.device) - 1
     identity = torch.eye(2, 3, device=images.device)
     maps = identity + 0.15 * strength * uniform
-    grid = F.affine_grid(maps, [n, 1, *images.shape[1:]], align_corners=False)
+    # As F.affine_grid, which cannot be mapped over replicas.
+    y, x = ((2 * torch.arange(s, device=images.device) + 1) / s - 1 for s in (height, width))
+    places = torch.stack(
+        [*torch.meshgrid(x, y, indexing="xy"), torch.ones(height, width).to(x)], -1
+    )
+    grid = (places.flatten(0, 1) @ maps.mT).unflatten(1, (height, width))
     moved = F.grid_sample(images.unsqueeze(1), grid, padding_mode="border", align_corners=False)
     return moved.squeeze(1)
