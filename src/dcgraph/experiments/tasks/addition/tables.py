@@ -340,6 +340,13 @@ CARRIES = Table(
             spread=False,
         ),
         Column(
+            "no digit lost",
+            lambda record: 100.0 * ((record.value(Metric("digit accuracy")) or 0.0) > 0.95),
+            "cells",
+            digits=0,
+            spread=False,
+        ),
+        Column(
             f"added right, N = {LENGTHS[-1]:,}",
             per_cent(Metric("added right", length=LENGTHS[-1])),
             "cells",
