@@ -51,12 +51,12 @@ def _of_numbers(table: Table, results: Path) -> list[dict[str, Any]]:
 
 
 def _point(records: Sequence[Record], metric: Metric, length: int, images: int) -> dict[str, Any]:
-    """The accuracy of every seed, and what it would be if only reading made errors."""
+    """The accuracy of every seed, and that of the median seed if only reading made errors."""
     read = [record.value(_READ) or 0.0 for record in records]
     return {
         "length": length,
         "seeds": [record.value(metric) or 0.0 for record in records],
-        "read": round(statistics.fmean(share**images for share in read), 4),
+        "read": round(statistics.median(read) ** images, 4),
     }
 
 
@@ -76,15 +76,17 @@ def draw(numbers: dict[str, Any], path: Path) -> None:
         right.set_title("(b) numbers of N digits, with a learned carry")
         right.set_xlabel("N, digits of each number")
         left.set_ylabel("sums that are right, per cent")
+        least = min((100 * s for point in numbers["sums"] for s in point["seeds"]), default=100)
+        left.set_ylim(min(70, least - 1), 101)
+        right.set_ylim(-2, 101)
         for axes in (left, right):
-            axes.set_ylim(0, 101)
             axes.legend(loc="lower left")
 
 
 def _draw_points(axes: Axes, points: Sequence[dict[str, Any]], colour: str, label: str) -> None:
     lengths = [point["length"] for point in points]
     allowed = [100 * point["read"] for point in points]
-    axes.plot(lengths, allowed, color=colour, linestyle="--", label="if only reading erred")
+    axes.plot(lengths, allowed, color=colour, linestyle="--", label="if adding made no error")
     for index, point in enumerate(points):
         values = [100 * value for value in point["seeds"]]
         axes.plot(
