@@ -57,7 +57,7 @@ class ByHand(Adder):
         self.added = added
         self.eval()
 
-    def _add(self, add: nn.Module, left: Tensor, right: Tensor) -> Tensor:
+    def _add(self, step: int, left: Tensor, right: Tensor) -> Tensor:
         digits = [
             (side.argmax(-1, keepdim=True) == SYMBOLS).long().argmax(-1) for side in (left, right)
         ]

@@ -9,8 +9,8 @@ import pytest
 from dcgraph.experiments.engine.errors import RecordError
 from dcgraph.experiments.engine.metrics import Metric, Metrics
 from dcgraph.experiments.figures import sums
+from dcgraph.experiments.tasks.addition.chain_tables import CARRIES, LONG_SUMS
 from dcgraph.experiments.tasks.addition.settings import LENGTHS
-from dcgraph.experiments.tasks.addition.tables import CARRIES, LONG_SUMS
 from made_up_records import write_run
 from pictures import check_from_records
 

@@ -13,8 +13,8 @@ from ..engine.errors import RecordError
 from ..engine.metrics import Metric
 from ..engine.records import Record
 from ..engine.tables import Table, records_of
+from ..tasks.addition.chain_tables import CARRIES, LONG_SUMS
 from ..tasks.addition.settings import LENGTHS
-from ..tasks.addition.tables import CARRIES, LONG_SUMS
 from .style import page, shades
 
 _READ = Metric("digit accuracy")

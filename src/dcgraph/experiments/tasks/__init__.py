@@ -52,11 +52,13 @@ TABLES = {
         "addition.tables:CHAIN_ABLATION", "the same for three summands, a chain"
     ),
     "addition-carry": _here(
-        "addition.tables:CARRIES", "numbers of several digits, with a learned carry"
+        "addition.chain_tables:CARRIES", "numbers of several digits, with a learned carry"
     ),
-    "addition-sums": _here("addition.tables:LONG_SUMS", "sums of three, five and eight digits"),
+    "addition-sums": _here(
+        "addition.chain_tables:LONG_SUMS", "sums of three, five and eight digits"
+    ),
     "addition-sums-ablation": _here(
-        "addition.tables:SUMS_ABLATION", "what each part brings to sums of five digits"
+        "addition.chain_tables:SUMS_ABLATION", "what each part brings to sums of five digits"
     ),
     "annealing": _here(
         "addition.tables:ANNEALING", "three ways to set tau and beta, behind three figures"

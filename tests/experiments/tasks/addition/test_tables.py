@@ -11,12 +11,12 @@ from dcgraph.experiments.engine.metrics import Metric
 from dcgraph.experiments.engine.records import Curve
 from dcgraph.experiments.engine.tables import Run, Table, as_json
 from dcgraph.experiments.figures.annealing import run_with
-from dcgraph.experiments.tasks.addition import tables
+from dcgraph.experiments.tasks.addition import chain_tables, tables
 from made_up_records import write_run
 
 RUNS: list[Run] = [
     run
-    for table in vars(tables).values()
+    for table in (*vars(tables).values(), *vars(chain_tables).values())
     if isinstance(table, Table) and table not in (tables.ESTIMATORS, tables.PLANE)
     for row in table.rows
     for run in row.runs
