@@ -110,4 +110,7 @@ def test_autocast_keeps_noise_and_softmax_in_float32(dtype: torch.dtype) -> None
     assert out.dtype == dtype and z.dtype == dtype
     out.float().sum().backward()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
-    assert torch.equal(z, ((half.float() + noise) / 3.0).softmax(-1).to(dtype))
+    # Rounded once: what is at a tie may go the other way, where a processor adds in another order.
+    rounded = ((half.float() + noise) / 3.0).softmax(-1).to(dtype)
+    assert float((z == rounded).double().mean()) > 0.999
+    torch.testing.assert_close(z, rounded, rtol=torch.finfo(dtype).eps, atol=0.0)
