@@ -54,15 +54,7 @@ SUMS_ABLATION = replace(
         replace(LONG_SUMS.rows[1], name="preset sums"),
         _part("only sums of five", "one-length", lengths="one"),
         _part("rows of their own for sums on the way", "own-rows", sums="own"),
-        _part(
-            "by products, rows N(0, 1), tau 8",
-            "products",
-            similarity="product",
-            init_std=1.0,
-            tau=8.0,
-        ),
         _part("with TempMatch", "tempmatch", tempmatch=True, gamma=1 / 60),
-        _part("DropRes that adds the residual", "drop", residual="drop"),
         _part("without DropRes", "no-dropres", dropres=False),
     ),
 )
