@@ -92,12 +92,23 @@ def test_the_targets_of_long_chains_are_reached() -> None:
     for summands, bar in ((3, 96.3), (5, 92), (8, 85)):
         assert found[f"{summands} summands", "sums"] >= bar, summands
     assert found["3 summands", "addition table"] == 100
+    parts = means("addition-sums-ablation")
+    assert parts["without DropRes", "sums"] < 6 and parts["without DropRes", "digits"] < 12
+    assert abs(parts["with TempMatch", "sums"] - parts["preset sums", "sums"]) < 1.5
+    table = get_table("addition-sums-ablation")
+    each = {
+        row.name: sorted(
+            100 * (r.value(Metric("accuracy")) or 0) for r in records_of(table, row, RESULTS)
+        )
+        for row in table.rows
+    }
+    assert [round(one) for one in each["only sums of five"]] == [38, 85, 93]
+    assert max(each["rows of their own for sums on the way"]) < 54
     carried = means("addition-carry")
     assert carried["trained on N = 4", "exact cells, cells"] == 100
     assert carried["trained on N = 4", "added right, N = 1,000, cells"] == 100
     assert carried["trained on N = 4", "no digit lost, cells"] == 100 * 7 / 8
-    table = get_table("addition-carry")
-    lost = 0
+    table, lost = get_table("addition-carry"), 0
     for record in records_of(table, table.rows[0], RESULTS):
         values = [record.value(Metric("accuracy", length=n)) or 0.0 for n in (4, 15)]
         if record.value(Metric("symbols in use", decoder=None)) == 9:
