@@ -229,10 +229,11 @@ class Discrete(nn.Module):
         codebook: "tied" uses one matrix for logits and output, as the paper's MNIST model;
             "separate" has a matrix only for the output; "given" has none and is handed one at each
             call. The default is "tied", or "separate" if ``g`` is given.
-        similarity: how u and the rows c_k are compared: by their "product" <u, c_k>, as in the
-            paper, or by "distance", <u, c_k> - |c_k|^2 / 2. That is -|u - c_k|^2 / 2 up to a term
-            all categories share, so that the argmax is the nearest row, and a row that lies between
-            two others can be chosen too (:func:`dcgraph.codebook.by_distance`).
+        similarity: how u and the rows are compared: by their "product"
+            :math:`\langle u, c_k \rangle`, as in the paper, or by "distance",
+            :math:`\langle u, c_k \rangle - |c_k|^2 / 2`. That is :math:`-|u - c_k|^2 / 2` up to a
+            term that all categories share, so that the argmax is the nearest row, and a row that
+            lies between two others can be chosen too (:func:`dcgraph.codebook.by_distance`).
         width: width of the output, ``dim`` if not said.
         init_std: the codebook starts as N(0, init_std^2). With a tied codebook the logits grow
             with it and with ``dim``, and tau must fit: :meth:`dcgraph.Dials.recommended` looks.

@@ -12,9 +12,9 @@ import dataclasses
 import itertools
 import math
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal, TypedDict, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, TypedDict, TypeVar, get_args, get_origin, get_type_hints
 
 from ..._arguments import EstimatorName, check_choice, check_range, closest, shown
 from ...dials import Dials
@@ -51,6 +51,9 @@ def per_replica(default: Any, help: str) -> Any:
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """What every task has in common; a task's settings extend it."""
+
+    renamed: ClassVar[Mapping[str, str]] = {}
+    """Settings that were called otherwise once: the old name and the new one."""
 
     epochs: int = setting(
         30, "passes over the training examples; 0: the initial weights are tested"
@@ -176,9 +179,15 @@ _KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: 
 
 
 def from_dict(kind: type[S], values: dict[str, Any]) -> S:
-    """Settings from a record or checkpoint; unknown names are an error."""
+    """Settings from a record or checkpoint, which have all of them; unknown names are an error.
+
+    So one that lacks a new name was written before something else got the old one.
+    """
     if not isinstance(values, dict):
         raise TypeError(f"settings are {values!r:.40}")
+    for old, new in kind.renamed.items():
+        if old in values and new not in values:
+            values = {new if name == old else name: value for name, value in values.items()}
     known = {f.name for f in fields(kind)}
     for name in values:
         if name not in known:

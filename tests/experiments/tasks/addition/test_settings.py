@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
-from dcgraph.experiments.tasks.addition.settings import PAPER
+from dcgraph.experiments.engine.settings import from_dict
+from dcgraph.experiments.tasks.addition.settings import CARRY, DEMO, PAPER, AdditionSettings
 
 
 @pytest.mark.parametrize(
@@ -34,3 +35,11 @@ from dcgraph.experiments.tasks.addition.settings import PAPER
 def test_impossible_settings(changes: dict[str, object], word: str) -> None:
     with pytest.raises(ValueError, match=word):
         replace(PAPER, **changes)  # type: ignore[arg-type]
+
+
+def test_settings_written_before_digits_had_another_meaning() -> None:
+    new = asdict(DEMO)
+    assert from_dict(AdditionSettings, new) == DEMO
+    old = {("digits" if name == "values" else name): new[name] for name in new if name != "digits"}
+    assert old["digits"] == 5 and from_dict(AdditionSettings, old) == DEMO
+    assert from_dict(AdditionSettings, asdict(CARRY)).digits == 4

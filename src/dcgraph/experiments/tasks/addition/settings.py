@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from ...._arguments import Mode, Similarity
 from ...engine.settings import MOST_RUNS, NEED_THE_LOSS, Settings, per_replica, setting
@@ -16,6 +17,8 @@ LENGTHS = (1, 2, 4, 15, 100, 1000)
 @dataclass(frozen=True, kw_only=True)
 class AdditionSettings(Settings):
     """Settings of the addition task."""
+
+    renamed: ClassVar[Mapping[str, str]] = {"digits": "values"}
 
     tau: float = per_replica(8.0, "temperature of the nodes")
     summands: int = setting(2, "images to add, 2 to 16")
