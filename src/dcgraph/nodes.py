@@ -412,9 +412,9 @@ class Discrete(nn.Module):
 
     def _of_kept(self, mask: Tensor | None) -> Tensor | None:
         """Where a category may be chosen, without those that are pruned."""
-        if self.kept is None or mask is None:
-            return mask if self.kept is None else self.kept
-        return mask & self.kept
+        if self.kept is None:
+            return mask
+        return self.kept if mask is None else mask & self.kept
 
     def forward(
         self,

@@ -241,13 +241,11 @@ class _Run:
 
     def _prune_categories(self) -> None:
         """By what training examples choose; the weights that are tested are those from here on."""
-        task, batch = (
-            self.task,
-            self.data.batch(some_rows(self.data, "train", _PRUNED_BY), training=False),
-        )
+        rows = some_rows(self.data, "train", _PRUNED_BY)
+        batch, metrics = self.data.batch(rows, training=False), self.task.metrics
         prune_categories(
             self.population,
-            lambda model: task.metrics(model, batch),
+            lambda model: metrics(model, batch),
             share=self.replicas[0].prune,
         )
         self.best = Best.none(self.population.weights)

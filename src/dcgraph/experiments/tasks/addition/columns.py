@@ -60,6 +60,11 @@ def shown(
 ) -> Iterator[str]:
     """Sums of numbers of so many digits, from images of the test set, each as a text."""
     symbols, labels = read_images(model, data, "test", settings), labels_of(data, "test")
+    if not 1 <= digits <= len(symbols) // 2:
+        raise DataError(
+            f"digits={digits}, but {len(symbols):,} test images are numbers of 1 to "
+            f"{len(symbols) // 2:,} digits."
+        )
     rows = lists.tuples(len(symbols), 2 * digits, seed=0)
     if not 0 <= first < len(rows) or count < 1:
         last = first + count - 1
@@ -82,11 +87,12 @@ def _in_columns(table: CellTable, meaning: Tensor, symbols: Tensor, labels: Tens
         a, b = (int(half[column]) for half in read.chunk(2))
         digit, carry = int(result[column]), int(carries[column])
         wrong = [
-            f"is {int(true[column])}, not {one}"
+            f"is {int(true[column])}, not {_digit(one)}"
             for true, one in zip(labels.chunk(2), (a, b), strict=True)
             if int(true[column]) != one
         ]
-        line = f"{column + 1:>6}  {int(left):>3} {int(right):>3}   {a:>3} + {b}   {carried:>7}"
+        chosen = f"{int(left):>3} {int(right):>3}   {_digit(a):>3} + {_digit(b)}"
+        line = f"{column + 1:>6}  {chosen}   {carried:>7}"
         lines.append(f"{line}   {digit:>5}   {carry:>5}   {'; '.join(wrong)}".rstrip())
         carried = str(carry)
     numbers = [in_digits(half) for half in (*read.chunk(2), result)]
@@ -119,7 +125,7 @@ def _sums(
         ]:
             read, true = int(meaning[symbols[k, i]]), int(labels[k, i])
             sign = "+ " if i == 2 * settings.digits - 1 else ""
-            caption = f"{sign}symbol {int(symbols[k, i])}: {'?' if read < 0 else read}"
+            caption = f"{sign}symbol {int(symbols[k, i])}: {_digit(read)}"
             row.append(Shown(caption, f"image of a {true}", raw[k, i], right=read == true))
         right = bool((digits[k] == truths[k]).all())
         carried = " ".join(str(int(one)) for one in carries[k].flip(0))
@@ -135,7 +141,12 @@ def _sums(
 
 def in_digits(digits: Int[Tensor, " digits"]) -> str:
     """As it is written, the first digit in front; a leading zero is left out."""
-    return "".join(str(int(one)) for one in digits.flip(0)).lstrip("0") or "0"
+    return "".join(map(_digit, digits.flip(0).tolist())).lstrip("0") or "0"
+
+
+def _digit(meaning: int) -> str:
+    """What a symbol stands for, which no training image may have got."""
+    return "?" if meaning < 0 else str(meaning)
 
 
 def _grids(table: CellTable, use: Int[Tensor, "symbols digits"]) -> Iterator[Grid]:

@@ -191,3 +191,10 @@ def test_the_page_of_a_run_shows_sums_and_the_cell() -> None:
 def test_numbers_as_they_are_written() -> None:
     assert columns.in_digits(torch.tensor([2, 0, 1])) == "102"
     assert columns.in_digits(torch.tensor([0, 0])) == "0"
+    assert columns.in_digits(torch.tensor([3, -1])) == "?3", "a symbol without a meaning"
+
+
+@pytest.mark.parametrize("digits", [-1, 401])
+def test_numbers_that_the_images_do_not_make(digits: int) -> None:
+    with pytest.raises(DataError, match="1 to 400 digits"):
+        list(columns.shown(Brightness(), replace(CARRY, symbols=12), small_data(), digits, 0, 1))
